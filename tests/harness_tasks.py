@@ -10,7 +10,7 @@ import yaml
 
 
 def write_tasks(folder: Path, prose: Path, *, relative: bool = False) -> Path:
-    """Write task files and their data; return the folder. relative: data paths are relative to the folder, as only
+    """Write task files and their data; return the folder. relative: name data files relative to the folder, which
     `hybrid eval` understands.
 
     halves   multiple choice as HellaSwag has it, with examples from the last lines

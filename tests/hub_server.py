@@ -41,7 +41,7 @@ class Repository:
     private: bool = False
     listed: dict[str, dict[str, Any]] = field(default_factory=dict)
     gguf: dict[str, Any] | None = None
-    revisions: dict[str, str] = field(default_factory=dict)  # branch or tag -> commit; `commits` has the files of other commits
+    revisions: dict[str, str] = field(default_factory=dict)  # branch or tag -> commit; older files: `commits`
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:

@@ -1,12 +1,13 @@
-"""Random faults in the product: which of them do the tests find?
+"""Injects random faults into the product: which of them do the tests find?
 
-    python tests/mutations.py choose sites.json --n 60 --seed 1        60 places, and what would be written there
+    python tests/mutations.py choose sites.json --n 60 --seed 1        60 sites, and the faults there
     python tests/mutations.py cover sites.json hits -- -m "not long"   which tests execute them: one run of these
     python tests/mutations.py judge sites.json hits                    each fault, against the tests that execute it
 
 A fault changes one expression: an operator, a comparison, a constant, the order of two arguments. A module gets its
-fault while it is imported, so that no file changes; caches are new ones. `judge` ends with the first test that fails,
-and prints the faults that no test finds. Left out: what numba compiles, and processes that a test starts (not: forks).
+fault while it is imported, so files do not change; caches are new. `judge` ends with the first failing test of a fault,
+and prints the faults that no test finds. Code that numba compiles and processes that tests start (except forks) get no
+faults.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILED = {"device", "fast", "kernel", "njit", "overload"}  # decorators of what numba compiles
+COMPILED = {"device", "fast", "kernel", "njit", "overload"}  # decorators of code that numba compiles
 FOLDERS = ("cli", "convert", "infer", "library", "quant")
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -41,7 +42,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Site:
-    """An expression of a file that a fault can change. number: its place among them."""
+    """An expression that a fault can change. number: its index among those of its file."""
 
     path: str
     number: int
@@ -50,7 +51,7 @@ class Site:
 
 
 def changed(node: ast.expr) -> ast.expr | None:
-    """The node with its fault; None: no fault is known for it."""
+    """The node with its fault. None: there is no fault for it."""
     match node:
         case ast.Compare(left, [op], right) if type(op) in COMPARISONS:
             return ast.Compare(left, [COMPARISONS[type(op)]()], right)
@@ -71,7 +72,8 @@ def changed(node: ast.expr) -> ast.expr | None:
 
 
 class Faults(ast.NodeTransformer):
-    """Numbers what can be changed inside functions. place: called with each number and node; gives the node instead."""
+    """Numbers the expressions inside functions that can be changed. place: called with number and node, returns the new
+    node."""
 
     def __init__(self, place: Callable[[int, ast.expr], ast.expr]) -> None:
         self.place, self.n, self.depth = place, 0, 0
@@ -85,7 +87,7 @@ class Faults(ast.NodeTransformer):
             self.depth -= 1
             return node
         if isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.Raise | ast.Assert | ast.Match):
-            return node  # texts, types, and the words of errors
+            return node  # texts, types, and texts of errors
         self.generic_visit(node)
         if self.depth and isinstance(node, ast.expr) and changed(node) is not None:
             self.n += 1
@@ -94,13 +96,13 @@ class Faults(ast.NodeTransformer):
 
 
 def compiled(source: str, path: str, place: Callable[[int, ast.expr], ast.expr]) -> Any:
-    """A module's code with some nodes replaced."""
+    """A module's code, with nodes replaced by `place`."""
     tree = ast.fix_missing_locations(Faults(place).visit(ast.parse(source)))
     return compile(tree, path, "exec", dont_inherit=True)
 
 
 def sites() -> Iterator[Site]:
-    """Every place of the product."""
+    """All sites of the product."""
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             found: list[Site] = []
@@ -121,13 +123,13 @@ HITS: set[int] = set()
 
 
 def watch(number: int, value: Any) -> Any:
-    """What the probe of a site calls with the site's value."""
+    """Note that a site was executed; return its value."""
     HITS.add(number)
     return value
 
 
 def _install() -> None:
-    """Modules with sites are compiled with probes (cover) or with the one fault (judge)."""
+    """Compile modules that have sites with probes (cover) or with the one fault (judge)."""
     chosen = json.loads(Path(os.environ["MUTATION_SITES"]).read_text(encoding="utf-8"))
     only = os.environ.get("MUTATION_ONLY")
     of_file: dict[str, dict[int, int]] = {}
@@ -159,7 +161,7 @@ def _install() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Notes which sites a test has executed."""
+    """Note which sites each test executes."""
     HITS.clear()
     result = yield
     if HITS and (folder := os.environ.get("MUTATION_HITS")):
@@ -174,7 +176,7 @@ if "MUTATION_SITES" in os.environ:
 
 # --- the command ---
 def run_tests(sites: Path, variables: dict[str, str], *arguments: str) -> int:
-    """Its exit status, with probes or a fault. Kernels and models that a fault has made go with it."""
+    """Exit status of pytest with probes or a fault. Its caches, with kernels and models, are deleted after it."""
     command = [sys.executable, "-m", "pytest", "-p", "mutations", "-p", "no:cacheprovider", *arguments]
     with tempfile.TemporaryDirectory() as caches:
         env = {
@@ -191,7 +193,7 @@ def run_tests(sites: Path, variables: dict[str, str], *arguments: str) -> int:
 
 
 def choose(path: Path, n: int, seed: int) -> None:
-    """n places, each of another file: long tables would have most of them otherwise."""
+    """Choose n sites in different files, or else most would be in long tables."""
     by_file: dict[str, list[Site]] = {}
     for site in sites():
         by_file.setdefault(site.path, []).append(site)
@@ -201,7 +203,7 @@ def choose(path: Path, n: int, seed: int) -> None:
 
 
 def tests_of(hits: Path) -> dict[int, list[str]]:
-    """Which tests execute each site."""
+    """The tests that execute each site."""
     found: dict[int, list[str]] = {}
     for path in sorted(hits.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -212,7 +214,7 @@ def tests_of(hits: Path) -> dict[int, list[str]]:
 
 
 def judge(path: Path, hits: Path, n_processes: int) -> int:
-    """The number of faults that no test finds."""
+    """Print the faults that no test finds; return their number."""
     chosen, tests = json.loads(path.read_text(encoding="utf-8")), tests_of(hits)
 
     def is_found(index: int) -> bool:

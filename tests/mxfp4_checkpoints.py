@@ -1,5 +1,5 @@
-"""gpt-oss and DeepSeek-V4 as they are published: random experts in MXFP4 (OCP Microscaling Formats 1.0,
-arXiv:2310.10537), and of the latter matrices in FP8."""
+"""gpt-oss and DeepSeek-V4 in their published formats: random experts in MXFP4 (OCP Microscaling Formats 1.0,
+arXiv:2310.10537), and matrices of DeepSeek-V4 in FP8."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ _E4M3 = np.array([e4m3(code) for code in range(256)])
 
 
 def pack(folder: Path) -> None:
-    """Puts blocks of random codes and scales in the place of a checkpoint's experts."""
+    """Replace a checkpoint's experts by blocks of random codes and scales."""
     tensors, rng = load_file(folder / FILE), np.random.default_rng(3)
     for name in [name for name in tensors if name.endswith(MATRICES)]:
         n_expert, n_in, n_out = tensors.pop(name).shape
@@ -29,7 +29,8 @@ def pack(folder: Path) -> None:
 
 
 def pack_rows(folder: Path) -> None:
-    """Packs the experts of Kimi K3 as compressed-tensors does, and puts the settings where its config has them."""
+    """Replace the experts of Kimi K3 by random ones in the format of compressed-tensors, and add its settings to the
+    config."""
     tensors, rng = load_file(folder / FILE), np.random.default_rng(3)
     for name in [name for name in tensors if ".block_sparse_moe.experts." in name]:
         n_row, n_in = tensors.pop(name).shape
@@ -43,7 +44,7 @@ def pack_rows(folder: Path) -> None:
 
 
 def unpacked_rows(folder: Path) -> dict[str, np.ndarray]:
-    """Its tensors with what the rows stand for."""
+    """The checkpoint's tensors with unpacked rows."""
     tensors = load_file(folder / FILE)
     for name in [name for name in tensors if name.endswith("_packed")]:
         base = name.removesuffix("_packed")
@@ -54,7 +55,7 @@ def unpacked_rows(folder: Path) -> dict[str, np.ndarray]:
 
 
 def unpacked(folder: Path) -> dict[str, np.ndarray]:
-    """Its tensors with what the blocks stand for, f32, one block after the other."""
+    """The checkpoint's tensors with unpacked blocks, f32, one block after the other."""
     tensors = load_file(folder / FILE)
     for name in [name for name in tensors if name.endswith("_blocks")]:
         base = name.removesuffix("_blocks")
@@ -64,7 +65,7 @@ def unpacked(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _meaning(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """[expert, row, column]"""
+    """Values [expert, row, column] of packed codes and scales."""
     codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*scales.shape, 32)
     values = np.asarray(E2M1)[codes] * 2.0 ** (scales[..., None].astype(np.float64) - 127)
     return values.reshape(*scales.shape[:2], -1)
@@ -77,7 +78,7 @@ def publish_deepseek4(folder: Path, block: int = 0) -> dict[str, np.ndarray]:
     meant, rng = load_file(folder / FILE), np.random.default_rng(3)
     for x in meant.values():
         if x.dtype == np.float32:
-            x.view(np.uint32)[...] &= 0xFFFF0000  # what BF16 holds
+            x.view(np.uint32)[...] &= 0xFFFF0000  # representable in BF16
     stored = {name: ("I64" if x.dtype == np.int64 else "F32", x) for name, x in meant.items()}
     for name, x in list(meant.items()):
         scale = name.removesuffix("weight") + "scale"

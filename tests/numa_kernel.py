@@ -1,5 +1,5 @@
-"""Whether the kernel that tests run on has policies of memory and lets them be set (containers often do not), and what
-it says of a thread's."""
+"""Whether the tests' kernel has memory policies and allows setting them (containers often do not), and the policies of
+its threads."""
 
 import time
 from pathlib import Path
@@ -17,15 +17,15 @@ needs_kernel = pytest.mark.skipif(not NODES, reason="no policies of memory here"
 
 
 def policy_at(address: int) -> str:
-    """Of the mapping that has this address, as in 'default' or 'interleave:0-1'."""
+    """The policy of the mapping at this address, as in 'default' or 'interleave:0-1'."""
     lines = [line.split() for line in Path("/proc/self/numa_maps").read_text().splitlines()]
     _, policy = max((int(begin, 16), policy) for begin, policy, *_ in lines if int(begin, 16) <= address)
     return policy
 
 
 def thread_policy(native_id: int | None) -> str:
-    """What most of a thread's memory is under, as in 'default' or 'interleave:0-1'; of one that has just begun the
-    last of several looks counts."""
+    """The policy of most of a thread's mappings, as in 'default' or 'interleave:0-1'. Looks again for a while as long
+    as it is 'default', as in a thread that has just started."""
     found = ""
     for _ in range(100):
         lines = Path(f"/proc/self/task/{native_id}/numa_maps").read_text().splitlines()

@@ -1,9 +1,10 @@
-"""Times the page of `hybrid serve` in Chromium on loopback: until one can write, empty and with 1 000 messages kept.
+"""Times the page of `hybrid serve` in Chromium on loopback: until one can write, empty and with 1 000 stored messages.
 
     .venv/bin/python tests/page_load.py [RUNS]
 
-Milliseconds from the navigation until the field for questions has the focus, medians and spreads. Nothing is cached in
-the first visit of a profile ("cold"); the others ask the server whether what they have is still the same.
+Prints medians and spreads of the milliseconds from the navigation until the field for questions has the focus. The
+first visit of a profile ("cold") finds an empty cache; later visits ask the server whether cached files are still
+current.
 """
 
 import statistics
@@ -31,7 +32,7 @@ def told(name: str, times: list[float]) -> None:
 
 
 def main(runs: int) -> None:
-    """Prints what was measured."""
+    """Print the measurements."""
     with bundled() as model, closing(served(model, WITH_TOOLS)) as server, browser(server) as browsing:
 
         def visit(context: Any, until: str) -> float:
@@ -40,7 +41,7 @@ def main(runs: int) -> None:
             page.close()
             return took
 
-        browsing.visit(browsing.context(server), server).evaluate(READY)  # the browser itself is warm
+        browsing.visit(browsing.context(server), server).evaluate(READY)  # warms up the browser itself
         told("cold", [visit(browsing.context(server, viewport=WIDE), READY) for _ in range(runs)])
         context = browsing.context(server, viewport=WIDE)
         visit(context, READY)

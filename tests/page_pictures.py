@@ -2,8 +2,8 @@
 
     .venv/bin/python tests/page_pictures.py
 
-The page, the server, the tokens, what was reused and what branches cost are real. The words of the answers are a
-script, as the bundled model cannot chat; each is drawn as if it were a little likelier than the model's own next word.
+The page, the server, the tokens, their reuse and the costs of branches are real. The words of the answers are scripted,
+as the bundled model cannot chat; each scripted token is made a little more likely than the model's own choice.
 """
 
 import sys
@@ -27,8 +27,8 @@ from hybrid.infer.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "pictures"
-MOST_BYTES = 400_000  # of all pictures
-LIKELIER = 0.7  # logits above the model's own choice
+MOST_BYTES = 400_000  # all pictures together
+LIKELIER = 0.7  # scripted token's logit above the model's highest
 
 ANSWERS = [
     "It keeps a **state of one size** per layer: what it has read is folded into it, token by token.\n\n"
@@ -43,7 +43,7 @@ ANSWERS = [
 
 @contextmanager
 def bundled() -> Iterator[LoadedModel]:
-    """The model that comes with the package."""
+    """The package's model, converted and loaded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         assert run(["convert", str(ROOT / "library" / "bundled" / "jamba-11m"), "-o", str(path)]) == 0
@@ -53,7 +53,7 @@ def bundled() -> Iterator[LoadedModel]:
 
 @contextmanager
 def browser(server: Server) -> Iterator[Browsing]:
-    """Chromium before a server; what its pages do wrong is an error."""
+    """Chromium for a server's pages; raises an error for what they do wrong."""
     with sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=executable(), args=list(FLAGS))
         browsing = Browsing(chromium)
@@ -67,7 +67,7 @@ def browser(server: Server) -> Iterator[Browsing]:
 
 @contextmanager
 def talkative(patch: pytest.MonkeyPatch) -> Iterator[Script]:
-    """Scripted answers in the tokenizer's own tokens, with probabilities that leave others room."""
+    """Scripted answers in the tokenizer's own tokens, with probabilities that leave room for others."""
     draw = Drawing.draw
     with scripted(patch) as script:
 
@@ -89,7 +89,7 @@ def talkative(patch: pytest.MonkeyPatch) -> Iterator[Script]:
 
 
 def talk(chat: ChatPage, script: Script) -> None:
-    """A conversation with branches."""
+    """Hold a conversation with branches."""
     chat.page.evaluate("localStorage.setItem('hybrid-settings', JSON.stringify({ temperature: '0' }))")
     chat.page.reload()
     chat.answered(script, "Why does a state space model need no growing cache?", ANSWERS[0])
@@ -105,14 +105,14 @@ def talk(chat: ChatPage, script: Script) -> None:
 
 
 def picture(chat: ChatPage, name: str) -> int:
-    """Saves what is seen. Its bytes."""
+    """Save a picture of the page; return its bytes."""
     chat.page.mouse.move(0, 0)
     chat.page.wait_for_timeout(500)
     return len(chat.page.screenshot(path=FOLDER / f"page-{name}.png", animations="disabled"))
 
 
 def main() -> int:
-    """Makes all of them."""
+    """Make all pictures."""
     FOLDER.mkdir(exist_ok=True)
     with bundled() as model, closing(served(model, WITH_TOOLS)) as server, browser(server) as browsing:
         server.served.name = "jamba-11m"

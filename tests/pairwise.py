@@ -1,8 +1,8 @@
-"""Some rows of a product of parameters in which every pair of values of two parameters occurs: a covering array.
+"""Covering arrays: rows of a product of parameters that contain every pair of values of two parameters.
 
     pairwise(TYPES, SHAPES, TARGETS)    a few more rows than the two longest have pairs
 
-Most faults need two values that meet, and a product has each pair of them many times.
+Most faults need two certain values together, and a full product has each pair many times.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ import pytest
 
 
 def pairwise(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """The same rows whenever the parameters are the same: each begins with a pair that no row has, and goes on with
-    values that make most of such pairs with those before, of these the least used."""
+    """A covering array, always the same for the same parameters. Each row begins with a missing pair. Its other values
+    are those that complete most missing pairs with the values so far; of these, the least used."""
     values = [list(parameter) for parameter in parameters]
     missing = {
         ((a, i), (b, j)): None
@@ -39,12 +39,13 @@ def pairwise(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 
 def in_turn(first: Iterable[Any], *others: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Each value of the first with one of each of the others: all are there, where they are no more."""
+    """Each value of the first with one of each of the others. All values occur if no parameter is longer than the
+    first."""
     return [(value, *(other[i % len(other)] for other in others)) for i, value in enumerate(first)]
 
 
 def mostly_long(chosen: Iterable[tuple[Any, ...]], *parameters: Iterable[Any]) -> Iterator[Any]:
-    """The product of parameters for pytest: rows that are not chosen belong to the long suite's matrices."""
+    """The product of parameters for pytest. Rows that are not chosen belong to the long suite's matrices."""
     short = set(chosen)
     for row in product(*parameters):
         yield pytest.param(*row, marks=() if row in short else pytest.mark.matrix)

@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT saves them, random, for random checkpoints; and those checkpoints with an adapter merged."""
+"""Random LoRA adapters in PEFT's format for random checkpoints, and the checkpoints with a merged adapter."""
 
 import json
 import re
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-_PIECE = re.compile(r"(.+\.weight)\.(\d+)")  # of a matrix that the converter takes apart by rows
+_PIECE = re.compile(r"(.+\.weight)\.(\d+)")  # a part of a matrix that the converter splits by rows
 
 
 def modules(tensors: dict[str, np.ndarray]) -> dict[str, list[str]]:
-    """The linear layers: name of the weight -> the tensors that its rows lie in, in order."""
+    """The linear layers: name of the weight -> the tensors that hold its rows, in order."""
     layers: dict[str, list[str]] = {}
     for name, values in tensors.items():
         match = _PIECE.fullmatch(name)
@@ -26,7 +26,7 @@ def modules(tensors: dict[str, np.ndarray]) -> dict[str, list[str]]:
 
 
 def factors(tensors: dict[str, np.ndarray], rank: int = 3, seed: int = 7) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """f32 A [rank, n] and B [rows, rank] for every linear layer; their product is of the size of the weights."""
+    """Factors f32 A [rank, n] and B [rows, rank] of every linear layer; B A has the magnitude of the weights."""
     rng = np.random.default_rng(seed)
     thin = {}
     for name, parts in modules(tensors).items():
@@ -37,7 +37,7 @@ def factors(tensors: dict[str, np.ndarray], rank: int = 3, seed: int = 7) -> dic
 
 
 def write(folder: Path, thin: dict[str, tuple[np.ndarray, np.ndarray]], alpha: float, **settings: Any) -> Path:
-    """adapter_config.json and adapter_model.safetensors."""
+    """Write adapter_config.json and adapter_model.safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, pair in thin.items():
@@ -56,7 +56,7 @@ def write(folder: Path, thin: dict[str, tuple[np.ndarray, np.ndarray]], alpha: f
 def merged(
     tensors: dict[str, np.ndarray], thin: dict[str, tuple[np.ndarray, np.ndarray]], factor: float
 ) -> dict[str, np.ndarray]:
-    """f64: the weights with factor * B A added."""
+    """The weights plus factor * B A, f64."""
     result = {name: values.astype(np.float64) for name, values in tensors.items()}
     for name, parts in modules(tensors).items():
         if name not in thin:

@@ -1,4 +1,4 @@
-"""Configs in which one field has another value, and what a conversion makes of them."""
+"""Configs with one changed field, and what their conversion yields."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ from hybrid.convert.plan import PreparedConversion, prepare
 from hybrid.convert.stream import slices
 from hybrid.quant.ggml.errors import HybridError
 
-# Other values of words; any other word becomes one that means nothing.
+# Other values of words; any other word becomes a meaningless one.
 _WORDS = {
     "rope": ["nope"], "silu": ["gelu"], "gelu": ["gelu_new", "relu"], "full_attention": ["sliding_attention"],
     "sliding_attention": ["full_attention"], "linear_attention": ["full_attention"], "mamba": ["attention"],
     "attention": ["mamba"], "conv": ["full_attention"], "hybrid": ["mamba"], "recurrent": ["attention"],
     "absolute": ["relative_key"], "default": ["linear"], "bfloat16": ["float16"],
 }  # fmt: skip
-# What to try of fields that are absent and null by default, beside numbers and words.
+# Values to try for fields that are absent and null by default, beside numbers and words.
 _ROPE: list[Any] = [
     {"rope_theta": 54321.0},
     {"rope_type": "linear", "factor": 3.7},
@@ -66,14 +66,14 @@ def other_values(name: str, value: Any) -> Iterator[Any]:
 
 
 def _others(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Paths, what stands at `name` then, and what is another there."""
+    """(path, the changed value of field `name`, the new value at the path)."""
     if not isinstance(value, dict) or value.keys() == {"__float__"}:
         yield from ((name, other, other) for other in other_values(name, value))
         return
     for key, inner in value.items():
         for path, changed, other in _others(key, inner):
             yield f"{name}.{path}", {**value, key: changed}, other
-    nested = [key for key, inner in value.items() if isinstance(inner, dict)]  # an object for each kind of layer
+    nested = [key for key, inner in value.items() if isinstance(inner, dict)]  # one object for each kind of layer
     for more in _TYPICAL.get(name, ()):
         for key in nested:
             yield name, {**value, key: {**value[key], **more}}, more
@@ -82,8 +82,8 @@ def _others(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def perturbed(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Paths of fields that the config or its class has, each with a config in which that field alone is another, and
-    that value."""
+    """(path, config, value): configs with only that field changed to that value. Covers fields of the config and of its
+    class."""
     own = config_fields.known_fields()[config["architectures"][0]]
     fields = config_fields.of_all() | {"per_layer_config": None} | own | config
     for name, value in fields.items():
@@ -96,7 +96,8 @@ def perturbed(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any
 
 
 def _all_others(fields: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """`own` are those of the class: only some turn a part of a head, and others need not obey that setting."""
+    """Changes of all fields. partial_rotary_factor is left out unless the class has it in `own`: other classes may
+    ignore it."""
     for name, value in fields.items():
         for path, changed, other in _others(name, value):
             if "partial_rotary_factor" in own or "partial_rotary_factor" not in f"{path} {other}":
@@ -104,7 +105,7 @@ def _all_others(fields: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[s
 
 
 class Conversion:
-    """The files of a checkpoint, converted again and again under other configs."""
+    """The files of a checkpoint, converted repeatedly with other configs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -116,15 +117,16 @@ class Conversion:
         self.fields = {*own, *config_fields.of_all(), *own.get("text_config", ())}
 
     def prepared(self, config: dict[str, Any]) -> PreparedConversion:
-        """The headers of the weights, which no config changes, are not read again: that was half of the time."""
+        """Prepare a conversion. The headers of the weights are read once, as no config changes them: reading them took
+        half the time."""
         file = self.folder / "config.json"
-        file.unlink()  # ext4 writes a file at once that is cut off and written again
+        file.unlink()  # ext4 flushes a file to disk at once when it is truncated and rewritten
         file.write_text(json.dumps(config), encoding="utf-8")
         with patch.object(Checkpoint, "tensors", self.tensors):
             return prepare(self.folder, with_vocabulary=False)
 
     def changes(self, config: dict[str, Any]) -> bool:
-        """Whether the file is another, or there is none, or a note says that another spelling counts."""
+        """Whether the config changes the file, is refused, or causes a note that another spelling counts."""
         try:
             prepared = self.prepared(config)
         except HybridError:
@@ -132,8 +134,8 @@ class Conversion:
         return digest(prepared) != self.digest or any("is ignored, because" in note for note in prepared.plan.notes)
 
     def fault(self, path: str, config: dict[str, Any]) -> str:
-        """Why this config is not converted rightly; "" when it is: the file is another, or refused by name, or the
-        tables say that the field has no effect, or a note says what became of it."""
+        """Why the conversion with this config is wrong. "" if right: the file changes, the config is refused with a
+        message, the tables say that the field has no effect, or a note reports it."""
         try:
             prepared = self.prepared(config)
         except HybridError as error:
@@ -152,8 +154,8 @@ class Conversion:
 
 
 def faults(conversion: Conversion, *, every: bool = True) -> list[str]:
-    """Those of all configs with another field. One of a number's other values has to change something: the values
-    after that one are tried with `every`, for errors without words."""
+    """The faults of all configs with a changed field. At least one of a number's other values has to change something.
+    The values after that one are tried only with `every`, for errors without a message."""
     by_path: dict[str, list[str]] = {}
     right, tried = set(), 0
     for path, config, value in perturbed(conversion.config):
@@ -170,7 +172,7 @@ def faults(conversion: Conversion, *, every: bool = True) -> list[str]:
 
 
 def digest(prepared: PreparedConversion) -> str:
-    """Of everything that the file will hold, but for its name and the vocabulary."""
+    """A digest of everything that the file will hold, except its name and the vocabulary."""
     lines = [
         f"{key}={value}"
         for key, value in prepared.plan.metadata.items()

@@ -1,6 +1,6 @@
-"""Checkpoints with random weights, made of a config alone: the families declare which tensors belong to it.
+"""Checkpoints with random weights, made from a config alone: the families declare which tensors they need.
 
-Every dimension is another odd size. Values are such that every layer matters and nothing saturates.
+All dimensions have different odd sizes. Values are such that every layer matters and nothing saturates.
 """
 
 import json
@@ -24,7 +24,7 @@ from hybrid.convert.architectures.family import Shapes
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.plan import family_of
 
-N_VOCAB = 2023  # that of the tokenizer of tests/data/checkpoints/mamba-bf16
+N_VOCAB = 2023  # of the tokenizer of tests/data/checkpoints/mamba-bf16
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "falcon-h1": {
@@ -68,7 +68,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layer_types": ["conv", "full_attention", "sliding_attention", "conv"], "num_attention_heads": 5,
         "num_key_value_heads": 1, "head_dim": 24, "sliding_window": 11, "conv_L_cache": 6, "norm_eps": 1e-5,
     },
-    "lfm3-biased": {  # as none is published: without gates and norms behind
+    "lfm3-biased": {  # unpublished: without gates and norms after layers
         "architectures": ["Lfm3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
         "layer_types": ["sliding_attention", "full_attention", "conv"], "num_attention_heads": 6,
         "num_key_value_heads": 2, "head_dim": 20, "sliding_window": 7, "conv_L_cache": 4, "norm_eps": 2e-4,
@@ -88,13 +88,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 6.0, "enable_moe_block": True, "num_experts": 7, "top_k_experts": 3,
         "moe_intermediate_size": 56,
     },
-    "gemma4-window": {  # layers in the usual order, without experts and embeddings for layers, as of 31B
+    "gemma4-window": {  # layers in the usual order, without experts and embeddings for layers, like 31B
         "architectures": ["Gemma4ForCausalLM"], "hidden_size": 64, "intermediate_size": 72, "num_hidden_layers": 7,
         "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 18, "global_head_dim": 34, "rms_norm_eps": 1e-5,
         "num_global_key_value_heads": 1, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
         "sliding_window": 9,
     },
-    "gemma4-order": {  # which llama.cpp does not run; without experts, as of E2B
+    "gemma4-order": {  # llama.cpp does not run it; without experts, like E2B
         "architectures": ["Gemma4ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5,
         "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention",
                         "sliding_attention"],
@@ -113,7 +113,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size_per_layer_input": N_VOCAB, "rms_norm_eps": 1e-6, "sliding_window": 11, "laurel_rank": 12,
         "activation_sparsity_pattern": [0.95, 0.95, 0.4, 0.0, 0.0, 0.95, 0.0], "final_logit_softcapping": 6.0,
     },
-    "gemma3n-order": {  # three streams of which the second is computed on, widths of their own, no shared layers
+    "gemma3n-order": {  # three streams, the second is the active one; other widths, no shared layers
         "architectures": ["Gemma3nForCausalLM"], "hidden_size": 60, "intermediate_size": [72, 96, 64, 40],
         "num_hidden_layers": 4, "layer_types": ["full_attention", *["sliding_attention"] * 2, "full_attention"],
         "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 22, "num_kv_shared_layers": 0,
@@ -376,7 +376,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     **WINDOWS, **STRETCHED, **PLAIN, **LATENT, **POOLED,
 }  # fmt: skip
 
-# Of models that only make embeddings. Theirs is another tokenizer, that of tests/data/tokenizers/wordpiece.
+# Models that only make embeddings. They use the tokenizer of tests/data/tokenizers/wordpiece.
 ENCODERS: dict[str, dict[str, Any]] = {
     "bert": {
         "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 60, "intermediate_size": 104,
@@ -397,15 +397,16 @@ ENCODERS: dict[str, dict[str, Any]] = {
 
 
 def family_for(config: dict[str, Any], shapes: Shapes | None = None) -> Family:
-    """shapes: of some tensors of the checkpoint. None of them is its largest, with which families compare sizes."""
+    """The family of a config. shapes: of some tensors of the checkpoint. A larger tensor is added to them, because
+    families compare sizes with the largest."""
     wrapped = Config(config, "config.json")
     some = {**shapes, "the largest": (1 << 20, 1)} if shapes else {}
     return family_of(wrapped)[0].read(wrapped, some)
 
 
 def tensors(config: dict[str, Any], seed: int = 1, shapes: Shapes | None = None) -> dict[str, np.ndarray]:
-    """f32, by the names of Hugging Face (of a tensor that the converter takes apart, its parts). shapes: of tensors
-    without which the family would have others."""
+    """The f32 tensors, by their names in Hugging Face checkpoints; tensors that the converter splits are present as
+    parts. shapes: of tensors that the family looks for before it declares its own."""
     rng = np.random.default_rng(seed)
     by_name: dict[str, np.ndarray] = {}
     family = family_for(config, shapes)
@@ -419,7 +420,7 @@ def tensors(config: dict[str, Any], seed: int = 1, shapes: Shapes | None = None)
 
 
 def _choices(shape: tuple[int, ...], family: Any, rng: np.random.Generator) -> np.ndarray:
-    """i64: experts of every token of the vocabulary, none of them twice."""
+    """i64: different experts for each token of the vocabulary."""
     return np.argsort(rng.random((shape[0], family.n_expert)), axis=1)[:, : shape[1]].astype(np.int64)
 
 
@@ -443,7 +444,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return 0.5 + noise / 4
     if name.endswith(("_states_scale", ".residual_scale", "hc_attn_scale", "hc_ffn_scale", ".correct_output_scale")):
         return 1 + noise / 8
-    if name.endswith("balancing_biases"):  # the choice of no expert has -1, so that the others are as good
+    if name.endswith("balancing_biases"):  # the choice "no expert" has -1, so all choices are about equally good
         return noise / 8 - 1
     if name.endswith(("act_fn.beta", "act_fn.eps")):
         return np.asarray(0.5 + noise / 8 if name.endswith("beta") else -np.abs(noise) / 4)
@@ -461,12 +462,12 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
 
 
 def complete(config: dict[str, Any]) -> dict[str, Any]:
-    """With the fields that all of them have."""
+    """The config with the fields that all configs have."""
     return {"vocab_size": N_VOCAB, "max_position_embeddings": 512, **config}
 
 
 def write(config: dict[str, Any], folder: Path, shapes: Shapes | None = None) -> Path:
-    """config.json and model.safetensors, without a tokenizer."""
+    """Write config.json and model.safetensors, without a tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     full = complete(config)
     (folder / "config.json").write_text(json.dumps(full))

@@ -1,10 +1,10 @@
-"""Configs of DeepSeek-V4, whose attention is over a window and entries that stand for groups of tokens: for
+"""Configs of DeepSeek-V4, whose attention sees a window and entries that stand for groups of tokens: for
 random_checkpoints.py."""
 
 from typing import Any
 
 COMPRESSED: dict[str, dict[str, Any]] = {
-    "deepseek4": {  # groups of other sizes than published; a group of the output has part of a head
+    "deepseek4": {  # other group sizes than published; an output group has a part of a head
         "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 80, "num_hidden_layers": 5,
         "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 20, "rms_norm_eps": 2e-4, "q_lora_rank": 28,
         "o_groups": 2, "o_lora_rank": 9, "sliding_window": 9,
@@ -20,7 +20,7 @@ COMPRESSED: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 3, "moe_intermediate_size": 40, "swiglu_limit": 0.6, "routed_scaling_factor": 1.7,
         "tie_word_embeddings": False,
     },
-    "deepseek4-yarn": {  # as it is published
+    "deepseek4-yarn": {  # as published
         "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 64, "rms_norm_eps": 1e-6, "q_lora_rank": 32,
         "o_groups": 2, "o_lora_rank": 32, "sliding_window": 11, "compress_ratios": [4, 128, 0, 4, 0],

@@ -1,5 +1,5 @@
-"""Configs of models with experts, and of layers with biases beside them, with settings that published models seldom
-have: for random_checkpoints.py."""
+"""Configs of models with experts, and of layers with biases beside them, with settings that are rare in published
+models: for random_checkpoints.py."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ EXPERT_CONFIGS: dict[str, dict[str, Any]] = {
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
         "rope_theta": 1e4, "attention_bias": True, "tie_word_embeddings": False,
     },
-    "gpt-oss-rounded": {  # bounds of YaRN are those of whole pairs, as llama.cpp has them
+    "gpt-oss-rounded": {  # YaRN's bounds are rounded to whole pairs, as in llama.cpp
         "architectures": ["GptOssForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 3,
         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 24, "rms_norm_eps": 2e-4,
         "num_local_experts": 7, "num_experts_per_tok": 3, "sliding_window": 11, "rope_theta": 300.0,
@@ -49,7 +49,7 @@ EXPERT_CONFIGS: dict[str, dict[str, Any]] = {
                          "beta_fast": 32.0, "beta_slow": 1.0},
         "tie_word_embeddings": False,
     },
-    "gpt-oss-window": {  # on other layers, limits that are reached, bounds between pairs, no biases of attention
+    "gpt-oss-window": {  # other layers, limits that are reached, YaRN's bounds between pairs, no attention biases
         "architectures": ["GptOssForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
         "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 40, "rms_norm_eps": 1e-5,
         "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9, "attention_bias": False,
@@ -59,12 +59,12 @@ EXPERT_CONFIGS: dict[str, dict[str, Any]] = {
                             "original_max_position_embeddings": 128, "beta_fast": 9.0, "beta_slow": 2.5},
         "tie_word_embeddings": False,
     },
-    "llama4": {  # chunks and scales that no small text reaches, as of Maverick but for the norms
+    "llama4": {  # chunks and scales that no small text reaches, like Maverick except for the norms
         "architectures": ["Llama4ForCausalLM"], "hidden_size": 64, "intermediate_size": 32,
         "intermediate_size_mlp": 96, "num_hidden_layers": 5, "num_attention_heads": 5, "num_key_value_heads": 1,
         "head_dim": 24, "rms_norm_eps": 1e-5, "num_local_experts": 3, "interleave_moe_layer_step": 2,
     },
-    "llama4-window": {  # chunks, experts on every second layer, of which a token uses one
+    "llama4-window": {  # chunks; experts on every second layer, one for each token
         "architectures": ["Llama4ForCausalLM"], "hidden_size": 96, "intermediate_size": 64,
         "intermediate_size_mlp": 160, "num_hidden_layers": 5, "num_attention_heads": 6, "num_key_value_heads": 2,
         "head_dim": 20, "rms_norm_eps": 1e-5, "num_local_experts": 5, "interleave_moe_layer_step": 2,
@@ -72,7 +72,7 @@ EXPERT_CONFIGS: dict[str, dict[str, Any]] = {
         "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
                          "original_max_position_embeddings": 30},
     },
-    "llama4-order": {  # other layers turn, see chunks and have experts than usual; no norms of queries and keys
+    "llama4-order": {  # other layers than usual have RoPE, chunks and experts; no norms of queries and keys
         "architectures": ["Llama4ForCausalLM"], "hidden_size": 64, "intermediate_size": 32,
         "intermediate_size_mlp": 96, "num_hidden_layers": 4, "num_attention_heads": 3, "num_key_value_heads": 1,
         "head_dim": 24, "rms_norm_eps": 3e-4, "rope_theta": 1e4, "num_local_experts": 7, "num_experts_per_tok": 3,
