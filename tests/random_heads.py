@@ -1,5 +1,5 @@
-"""Random checkpoints of models with a head that guesses tokens ahead: the tensors without which they would have none,
-and where the head's own tensors are."""
+"""Random checkpoints of models with a head that guesses tokens ahead: the tensors by which the converter recognises a
+head, and where the head's own tensors are."""
 
 import json
 from pathlib import Path
@@ -20,13 +20,13 @@ def _of_mtp(config: dict[str, Any]) -> Shapes:
 
 
 def _numbered(config: dict[str, Any], *own: str) -> Shapes:
-    """`own`: what the head has of its own, though the model has it."""
+    """The tensors of a head in a layer after the model's last. own: tensors that the head has beside the model's."""
     p = f"model.layers.{config['num_hidden_layers']}."
     return dict.fromkeys((p + "eh_proj.weight", *(p + name for name in own)), ())
 
 
 def _of_two_layers() -> Shapes:
-    """One with attention and one with experts, as Nemotron 3 has them."""
+    """A head with an attention layer and an expert layer, as in Nemotron 3."""
     names = "layers.0.eh_proj.weight", "layers.0.mixer.q_proj.weight", "layers.1.mixer.gate.weight"
     return dict.fromkeys((f"mtp.{name}" for name in names), ())
 
@@ -39,7 +39,7 @@ def _of_deepseek4() -> Shapes:
     return dict.fromkeys(("mtp.0.e_proj.weight", "mtp.0.hc_head_fn"), ())
 
 
-# name -> config, and what tells of a head
+# name -> config, and the tensors that tell of a head
 WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
     **{
         name + "-mtp": (config := random_checkpoints.CONFIGS[name] | more, _of_mtp(config))
@@ -96,14 +96,14 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
 
 
 def write(name: str, folder: Path) -> Path:
-    """config.json and model.safetensors, without a tokenizer."""
+    """Write config.json and model.safetensors, without a tokenizer."""
     config, shapes = WITH_HEADS[name]
     return random_checkpoints.write(config, folder, shapes)
 
 
 def write_right(name: str, folder: Path) -> Path:
-    """A model of which every token has one that follows it, and whose head knows that: what layers add is 0, the output
-    matrix has the embedding of the token before, and the head hands on the embedding that it gets."""
+    """Write a model in which each token has a fixed successor, and whose head knows it. Layers add 0, the output row of
+    a token is the embedding of its predecessor, and the head passes on the embedding that it gets."""
     config, shapes = WITH_HEADS[name]
     random_checkpoints.write(config, folder, shapes)
     tensors = load_file(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Configs of models with latent attention beside nothing else: for random_checkpoints.py."""
+"""Configs of models with latent attention only: for random_checkpoints.py."""
 
 from typing import Any
 

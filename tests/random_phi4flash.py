@@ -9,7 +9,7 @@ PHI4_FLASH_CONFIGS: dict[str, dict[str, Any]] = {
         "mamba_d_state": 7, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_dt_rank": 5, "layer_norm_eps": 3e-4,
         "tie_word_embeddings": True,
     },
-    # as none is published: biases, no windows, an output of its own
+    # unpublished: biases, no windows, untied output
     "phi4flash-biased": {
         "architectures": ["Phi4FlashForCausalLM"], "hidden_size": 96, "intermediate_size": 72, "num_hidden_layers": 8,
         "num_attention_heads": 2, "num_key_value_heads": 2, "sliding_window": None, "mamba_d_state": 16,

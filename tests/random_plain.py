@@ -1,8 +1,8 @@
-"""Configs of plain transformers, which are Llama but for a few settings: for random_checkpoints.py."""
+"""Configs of plain transformers, which differ from Llama in a few settings: for random_checkpoints.py."""
 
 from typing import Any
 
-# The same layers again with other settings: one model of each family is enough where layers are tested.
+# Known layers with other settings: tests of layers need only one model of each family.
 REPEATED = (
     "olmo3-order", "qwen2moe-window", "seed-oss-biased", "exaone4-window", "ernie4_5-biased", "ernie4_5-moe-order",
     "cohere2-order", "dots1-groups", "glm4-moe-plain", "hunyuan-moe-alpha",

@@ -1,10 +1,10 @@
-"""Configs of models whose attention chooses pools of tokens, on residual streams: for random_checkpoints.py."""
+"""Configs of models whose attention selects pools of tokens, on residual streams: for random_checkpoints.py."""
 
 from typing import Any
 
-# the first layer that chooses is in front of one with the delta rule, the second in front of one that shares
+# the first layer that selects comes before one with the delta rule, the second before one that shares
 POOLED: dict[str, dict[str, Any]] = {
-    "glm5-next-streams": {  # as llama.cpp has it not: three streams, other heads in the delta rule, tied
+    "glm5-next-streams": {  # not in llama.cpp: three streams, another number of heads in the delta rule, tied
         "architectures": ["Glm5NextForConditionalGeneration"], "hidden_size": 80, "intermediate_size": 136,
         "num_hidden_layers": 5, "rms_norm_eps": 2e-4, "num_attention_heads": 3, "num_key_value_heads": 3,
         "layer_types": ["indexed_attention", "linear_attention", "indexed_attention", "indexed_attention",
@@ -17,7 +17,7 @@ POOLED: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 56, "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "swiglu_limit": 0.6,
         "routed_scaling_factor": 1.7, "tie_word_embeddings": True,
     },
-    "glm5-next-plain": {  # decays without a bound, weights of experts as they are
+    "glm5-next-plain": {  # decays without a bound, unscaled weights of experts
         "architectures": ["Glm5NextForConditionalGeneration"], "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 20,
         "kv_lora_rank": 33, "qk_nope_head_dim": 9, "qk_rope_head_dim": 0, "v_head_dim": 7, "linear_num_heads": 2,

@@ -18,7 +18,7 @@ RECURRENT_CONFIGS: dict[str, dict[str, Any]] = {
         "sliding_window": 9, "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "max_position_embeddings": 512,
         "rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1e4},
     },
-    # transformers has no class for it; half of a head turns, as in the published models
+    # transformers has no class for it; RoPE rotates half of a head, as in the published models
     "minimax-text-01": {
         "architectures": ["MiniMaxText01ForCausalLM"], "hidden_size": 96, "intermediate_size": 64,
         "num_hidden_layers": 9, "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1, 0], "num_attention_heads": 4,
@@ -34,7 +34,7 @@ RECURRENT_CONFIGS: dict[str, dict[str, Any]] = {
         "full_attention_idx": [3], "mamba_d_state": 20, "mamba_d_conv": 3, "mamba_num_heads": 7, "mamba_step": 2,
         "rms_norm_eps": 3e-4, "tie_word_embeddings": True,
     },
-    # as published, but for sizes: what llama.cpp computes, too, in texts of so many tokens
+    # as published, except sizes: llama.cpp computes the same in texts of up to the window's 512 tokens
     "plamo2-full": {
         "architectures": ["Plamo2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size_per_head": 32, "attention_window_size": 512,

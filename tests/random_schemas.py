@@ -1,11 +1,11 @@
-"""JSON schemas of all keywords that are used, made at random, such that most answers to them are short."""
+"""Random JSON schemas with all supported keywords; most answers to them are short."""
 
 import json
 import random
 from typing import Any
 
 Schema = dict[str, Any]
-# names of properties and values that say something about texts in JSON
+# names and values, some with characters that matter in JSON
 WORDS = ("name", "age", "city", "tags", "is ok", "größe", 'a "quote"', "x", "items", "when")
 PATTERNS = ("^[a-z]{1,4}$", "^(yes|no)$", "[0-9]{2}", "^\\d{4}-\\d{2}$", "^[A-Z][a-z]*$", "^(a|b){3,5}$", "^$")
 FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "email", "duration", "hostname")
@@ -13,7 +13,7 @@ CONSTANTS = (None, True, 0, -7, 12.5, "", "a/b", 'q"', "\n", [1, "a"], {"k": [No
 
 
 def schemas(n: int, seed: int = 1) -> list[Schema]:
-    """So many different ones, the same every time."""
+    """n different schemas, always the same for a seed."""
     made: dict[str, Schema] = {}
     rng = random.Random(seed)
     while len(made) < n:
@@ -98,7 +98,7 @@ def _any_of(rng: random.Random, depth: int) -> Schema:
 
 
 def _one_of(rng: random.Random, depth: int) -> Schema:
-    """Of different types: whether others overlap is not always found out."""
+    """Alternatives of different types: the overlap of others is not always detected."""
     return {"oneOf": [_string(rng, 0), _integer(rng, 0), {"type": "null"}][: rng.randint(1, 3)]}
 
 
@@ -108,7 +108,7 @@ def _all_of(rng: random.Random, depth: int) -> Schema:
 
 
 def _reference(rng: random.Random, depth: int) -> Schema:
-    """A list whose end is likely, and what it is of."""
+    """A recursive list with a likely end."""
     node = {
         "type": "object",
         "properties": {
@@ -122,5 +122,5 @@ def _reference(rng: random.Random, depth: int) -> Schema:
 
 
 def text(schema: Schema) -> str:
-    """For messages."""
+    """The schema as JSON, for messages."""
     return json.dumps(schema, ensure_ascii=False)

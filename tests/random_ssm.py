@@ -1,8 +1,8 @@
-"""Configs of models with Mamba layers in settings that no published model has, and transformers runs."""
+"""Configs of models with Mamba layers in settings that are unpublished but run in transformers."""
 
 from typing import Any
 
-# what biases there are, and step sizes between limits that the weights of random_checkpoints.py leave
+# all possible biases; bounds of step sizes that weights of random_checkpoints.py exceed
 BIASED = {"mamba_proj_bias": True, "mamba_conv_bias": False, "attention_bias": True, "mlp_bias": True}
 LIMITED = {"time_step_limit": [0.09, 0.4]}
 
@@ -70,7 +70,7 @@ SSM_CONFIGS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True, "mamba_proj_bias": True, "mamba_conv_bias": False, "attention_bias": True,
         **LIMITED,
     },
-    # without a word about positions it has none
+    # without position_embedding_type: no positions
     "granite-4-without-positions": {
         "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 96, "shared_intermediate_size": 136,
         "num_hidden_layers": 2, "layer_types": ["attention", "attention"], "num_attention_heads": 6,

@@ -1,5 +1,5 @@
-"""Configs of models with attention over a window on some layers, and with rotary positions stretched: small and odd,
-as those of random_checkpoints.py."""
+"""Configs of models with windowed attention on some layers, and with scaled RoPE: small and odd, like those of
+random_checkpoints.py."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
         "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True,
         "sliding_window": 12, "use_sliding_window": True, "tie_word_embeddings": False,
     },
-    "smollm3-window": {  # and other layers without RoPE than usual; its base is the usual one
+    "smollm3-window": {  # other layers without RoPE than usual; the usual base
         "architectures": ["SmolLM3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
         "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5,
         "no_rope_layers": [0, 1, 0], "sliding_window": 10, "use_sliding_window": True, "tie_word_embeddings": False,
@@ -64,13 +64,13 @@ WINDOWS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# Of 9 pairs: heads of 24 values, of which 18 turn.
+# 9 pairs: RoPE rotates 18 values of heads of 24.
 LONGROPE = {
     "short_factor": [1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.6, 1.8],
     "long_factor": [1.1, 1.4, 2.0, 3.1, 4.7, 7.0, 9.5, 14.0, 21.0],
 }
 STRETCHED: dict[str, dict[str, Any]] = {
-    # a text or a context of more than 24 tokens takes the long factors, of the next one more than 300
+    # the long factors apply from 25 tokens of text or context on; in the next config from 301 on
     "phi3-longrope": {
         "architectures": ["Phi3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
@@ -106,7 +106,7 @@ STRETCHED: dict[str, dict[str, Any]] = {
                             "llama_4_scaling_beta": 0.1},
         "tie_word_embeddings": True,
     },
-    "qwen2-yarn": {  # every setting of its own, in the older spelling
+    "qwen2-yarn": {  # every setting is explicit, in the older spelling
         "architectures": ["Qwen2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 300.0,
         "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "beta_fast": 9.0,

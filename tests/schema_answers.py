@@ -1,4 +1,4 @@
-"""Answers of a model to schemas, drawn in every way there is, and whether they are of them."""
+"""A model's answers to schemas, sampled in every possible way, and whether they are valid."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,8 @@ HOT = SamplingParams(temp=2.0, top_k=0, top_p=1.0, min_p=0.0)
 
 
 class Answers:
-    """Of one model to some schemas. counts: "whole", "cut" (by length), "invalid", "other" (than in the batch)."""
+    """A model's answers to some schemas. counts: "whole", "cut" (by length), "invalid", "other" (differs from the
+    batch)."""
 
     def __init__(self, model: LoadedModel, schemas: Sequence[dict[str, Any]], most: int = 200) -> None:
         self.model, self.schemas, self.most = model, schemas, most
@@ -32,7 +33,8 @@ class Answers:
         self._texts: list[str] = []
 
     def run(self, folder: Path, n_alone: int) -> None:
-        """All schemas eight at a time; n_alone of them again alone, with guesses, and saved in the middle."""
+        """Answer all schemas in batches of eight; answer n_alone of them again alone, with guesses, and saved in the
+        middle."""
         try:
             self._in_batch()
             for i in range(0, len(self.schemas), max(1, len(self.schemas) // max(1, n_alone))):
@@ -70,7 +72,7 @@ class Answers:
         return run.result
 
     def _saved(self, i: int, path: Path) -> GenerationResult:
-        """The answer in parts of a few tokens, each of which goes on from a file."""
+        """The answer in parts of a few tokens; each part continues from a state file."""
         whole, seq, sampler = GenerationResult(), self.model.sequence(), self._sampler(i)
         ids = self.model.tokenizer.encode(PROMPT)
         form = self.forms.compiled(Grammar.json_schema(self.schemas[i])).copy()

@@ -1,4 +1,5 @@
-"""A model that says what a test wrote, in tokens that no encoder would choose; templates with tools and thoughts."""
+"""A model that answers with a test's script, in tokens that no encoder would choose; templates with tools and
+thoughts."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
 from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import UsageError
 
-# of the bundled model's tokens; results of tools are the user's
+# with the bundled model's special tokens; tool results have the user's role
 _MESSAGE = (
     "<|bom|><|{{ 'user' if m.role == 'tool' else m.role }}|> "
     "{% if m.role == 'tool' %}<tool_response>\n{{ m.content }}\n</tool_response>{% else %}"
@@ -33,7 +34,7 @@ WITH_TOOLS = (
     f"{_TOOLS}{{% for m in messages %}}{_MESSAGE.replace('THOUGHTS', '')}{{% endfor %}}"
     "{% if add_generation_prompt %}<|bom|><|assistant|>{% endif %}"
 )
-# thoughts before the last question are left out, as Qwen's templates do
+# thoughts before the last question are left out, as in Qwen's templates
 _KEPT = (
     "{% if m.role == 'assistant' and m.reasoning_content and loop.index0 > ns.last %}"
     "<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
@@ -49,7 +50,7 @@ WITH_THOUGHTS = (
 
 
 def function(name: str, **parameters: Any) -> dict[str, Any]:
-    """A tool; all parameters are required."""
+    """A tool with required parameters."""
     schema = {
         "type": "object",
         "properties": parameters,
@@ -67,7 +68,7 @@ SECOND = '<tool_call>\n{"name": "look", "arguments": {"what": "there"}}\n</tool_
 
 
 def served(model: LoadedModel, source: str, defaults: ServerDefaults = ServerDefaults(), **more: Any) -> Server:  # noqa: B008  frozen
-    """The model with another template; more: fields of `Served`."""
+    """A server of the model with another template; more: fields of `Served`."""
     template = ChatTemplate(source, tokens=special_tokens(model.tokenizer))
     return Server(model, maker=Maker(model, template, 6, defaults=defaults), **more)
 
@@ -85,30 +86,31 @@ def events(server: Server, path: str, **body: Any) -> list[Any]:
 
 
 class Loop:
-    """What each turn cost beside what was new."""
+    """Counts how many tokens each turn reads, and how many are new."""
 
     def __init__(self) -> None:
         self.held, self.turns = 0, list[tuple[int, int]]()
 
     def count(self, prompt: int, cached: int, drawn: int) -> None:
-        """Tokens of a turn: those that were new, and those that were read."""
+        """Note a turn's new tokens and its read tokens."""
         self.turns.append((prompt - self.held, prompt - cached))
         self.held = prompt + drawn
 
     def check(self) -> None:
-        """The token drawn last is read when something follows it."""
+        """Assert that each turn reads its new tokens, and at most one more: the last sampled token is read with
+        them."""
         assert all(read <= new + 1 for new, read in self.turns[1:]), self.turns
 
 
 def call_text(turn: int) -> str:
-    """With white space as the model likes it, which no template writes."""
+    """A tool call with whitespace of the model's choice, which no template writes."""
     if turn % 2:
         return f'<tool_call>\n{{"name": "add", "arguments": {{"a":{turn},"b":true}}}}\n</tool_call>'
     return '<tool_call>\n{"name": "look", "arguments": {"what":"here"}}\n</tool_call>'
 
 
 class Script:
-    """Answers to come, one for each that begins; where there is none left, the model says what it would."""
+    """Queued answers; each new answer takes the next one. Without any left, the model answers itself."""
 
     def __init__(self) -> None:
         self.answers: list[str] = []
@@ -117,11 +119,12 @@ class Script:
         self.answers += answers
 
     def next_token(self, tokenizer: Tokenizer, answer: str, ids: list[int]) -> int:
-        """Two characters at a time: not as the tokenizer would. One of several tokens goes alone."""
+        """The next token of a scripted answer. Encodes two characters at a time, unlike the tokenizer; of several
+        tokens only the first is taken."""
         said, whole = b"".join(map(tokenizer.piece, ids)), answer.encode()
         if not whole.startswith(said):
             raise UsageError(f"the script is {answer!r}, the answer begins {said!r}")
-        begun = len(said) - len(said.decode(errors="ignore").encode())  # bytes of a character that is not whole
+        begun = len(said) - len(said.decode(errors="ignore").encode())  # bytes of an incomplete character
         rest = whole[len(said) - begun :].decode()
         if not rest:
             assert tokenizer.eos is not None
@@ -135,7 +138,7 @@ class Script:
 
 @contextmanager
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
-    """Every `Drawing` that begins meanwhile takes the next answer of the script."""
+    """Within the context every new `Drawing` takes the script's next answer."""
     script, begin, draw = Script(), Drawing.begin, Drawing.draw
 
     def beginning(self: Drawing, *more: Any) -> None:

@@ -1,4 +1,4 @@
-"""A small model to be cut into stages, and what tests of them ask of models."""
+"""A small model to be split into stages, and helpers of its tests."""
 
 from collections.abc import Callable
 from pathlib import Path

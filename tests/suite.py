@@ -6,9 +6,9 @@
     python tests/suite.py all matrix page  these parts only (`make test-all PART="matrix page"`)
     python tests/suite.py paths avx2       golden, property and kernel tests under these code paths only
 
-The CPU time of a run is also told in units of a small fixed computation, which is repeated all the time beside it:
-whatever slows down a shared machine slows down both. `test` fails beyond one and a half times the units that
-`tests/suite_cost.json` has for this kind of processor with empty caches: find out why, or write down the new figure
+The CPU time of a run is also told in units: the time of a small fixed computation that is repeated beside the run.
+Whatever slows down a shared machine slows down both. `test` fails if a run with empty caches takes over one and a half
+times the units that `tests/suite_cost.json` has for this kind of processor: find out why, or write down the new figure
 with the reason.
 """
 
@@ -33,11 +33,11 @@ from hybrid.infer.kernels.emit.isa import host
 
 ROOT = forced_isa.ROOT
 FIGURES = ROOT / "tests" / "suite_cost.json"
-MOST_GROWTH = 1.5  # two runs of the same tree differed by a sixth in units, by a fifth in CPU time
+MOST_GROWTH = 1.5  # two runs of the same tree differed by a sixth in units and by a fifth in CPU time
 PYTEST = (sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal")
 QUICK, TEST = "not slow and not exhaustive and not shared and not long", "not long"
 
-# golden and property tests that do not compute with the kernels of their process, or force paths themselves
+# golden and property tests that do not use this process's kernels, or force code paths themselves
 INDEPENDENT = {
     "test_block_formats.py",
     "test_chat_answers.py",
@@ -49,14 +49,14 @@ INDEPENDENT = {
     "test_peer_quantizer.py",
     "test_tokenizers.py",
 }
-OF_PATHS = "not slow and (kernel or (not exhaustive and not long))"  # all kernels; of models what `make quick` runs
+OF_PATHS = "not slow and (kernel or (not exhaustive and not long))"  # all kernels; the tests of models in `make quick`
 OF_KERNELS = "not slow and not long and not exhaustive"
 KERNELS = ("attention", "products", "recurrent", "rows", "weights")
 
 
 @dataclass
 class Meter:
-    """Wall and CPU seconds of child processes, and what a unit of work takes on this machine meanwhile."""
+    """Measures wall and CPU seconds of child processes, and the time of a unit of work meanwhile."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=lambda: _cpu_of_children())
@@ -80,7 +80,7 @@ class Meter:
 
     @property
     def cost(self) -> float:
-        """CPU time in units; 0: too short to say."""
+        """CPU time in units; 0 if the run was too short to measure a unit."""
         return self.cpu / statistics.fmean(self.units) if self.units else 0.0
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ def _cpu_of_children() -> float:
 
 
 def _unit() -> float:
-    """CPU seconds of one unit: attributes, dictionaries, small objects, as in any Python."""
+    """CPU seconds of one unit, which is typical Python: attributes, dictionaries, small objects."""
     start = time.thread_time()
     table: dict[str, int] = {}
     for i in range(20000):
@@ -120,18 +120,18 @@ def _names(paths: Iterable[Path]) -> list[str]:
 
 
 def run(*arguments: str, path: str | None = None) -> int:
-    """pytest's exit status. path: the code path that is forced."""
+    """pytest's exit status. path: the forced code path."""
     env = forced_isa.forced_environment(path) if path else dict(os.environ)
     return subprocess.run([*PYTEST, *arguments], env=env, cwd=ROOT).returncode
 
 
 def other_paths() -> list[str]:
-    """Code paths that this processor can execute beside its own, the least first."""
+    """Code paths other than the native one that this processor can execute, smallest first."""
     return [path for path in forced_isa.FEATURES if path != host().name and forced_isa.executable(path)]
 
 
 def under(paths: Sequence[str], tests: Sequence[str], marks: str) -> int:
-    """The first exit status that is not 0."""
+    """Run tests under code paths; return the first exit status that is not 0."""
     for path in paths:
         print(f"code path {path}:", flush=True)
         if status := run("-m", marks, *tests, path=path):
@@ -140,12 +140,12 @@ def under(paths: Sequence[str], tests: Sequence[str], marks: str) -> int:
 
 
 def test() -> int:
-    """Everything that a wrong line would break, and kernels under the path that has least in common with the native."""
+    """Run all tests of CI, then kernels under the executable path that differs most from the native one."""
     return run("-m", TEST, "--durations=10") or under(other_paths()[:1], kernel_tests(), OF_KERNELS)
 
 
 def part(name: str) -> int:
-    """A part of the long suite."""
+    """Run a part of the long suite."""
     status = run("-m", name, "--durations=10")
     if status not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
         return status
@@ -153,13 +153,13 @@ def part(name: str) -> int:
 
 
 def known_costs() -> dict[str, int]:
-    """Units of a run with empty caches, by the kind of processor as LLVM names it."""
+    """Units of a run with empty caches, by LLVM's name of the processor."""
     costs: dict[str, int] = json.loads(FIGURES.read_text(encoding="utf-8"))
     return costs
 
 
 def judged(cost: float) -> int:
-    """1 if the run has become half as expensive again as the figure of this kind of processor says."""
+    """1 if the run took over 1.5 times the known units of this kind of processor."""
     kind = llvm.get_host_cpu_name()
     known = known_costs().get(kind)
     if known is None:
@@ -175,7 +175,7 @@ def judged(cost: float) -> int:
 
 
 def measured(name: str, *arguments: str) -> int:
-    """One run with its line of cost."""
+    """Run one kind of run, and print its cost."""
     with Meter() as meter:
         match name:
             case "quick":
@@ -191,7 +191,7 @@ def measured(name: str, *arguments: str) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status of the first run that fails."""
+    """Exit status of the first run that fails, or 0."""
     name, *more = arguments
     if name != "all":
         return measured(name, *more)

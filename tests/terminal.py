@@ -1,4 +1,4 @@
-"""A terminal for tests: a program in a pseudo-terminal, and what its screen shows."""
+"""A terminal for tests: runs a program in a pseudo-terminal and shows its screen."""
 
 import fcntl
 import os
@@ -17,12 +17,12 @@ from typing import Any, Self
 import pyte
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 60  # seconds, on a busy machine
+PATIENCE = 60  # seconds, for a busy machine
 TAB, ENTER, CTRL_C, CTRL_D, UP = "\t", "\r", "\x03", "\x04", "\x1b[A"
 
 
 class _Screen(pyte.HistoryScreen):
-    """Answers what programs ask a terminal."""
+    """A screen that answers the queries that programs send to terminals."""
 
     def __init__(self, columns: int, rows: int, answer: Callable[[bytes], object]) -> None:
         super().__init__(columns, rows, history=1000, ratio=0.5)
@@ -33,9 +33,9 @@ class _Screen(pyte.HistoryScreen):
 
 
 class Terminal:
-    """`with Terminal([...]) as t:` a program that runs in one; it is ended with it.
+    """`with Terminal([...]) as t:` runs a program in a terminal, and ends it afterwards.
 
-    columns, rows: of the screen. more: variables of its environment.
+    columns, rows: of the screen. more: environment variables.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Terminal:
         self.screen = _Screen(columns, rows, lambda data: os.write(self.end, data))
         self._stream = pyte.ByteStream(self.screen)
         self._set_size(columns, rows)
-        self.raw = b""  # all that was written
+        self.raw = b""  # all output
         environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             list(map(str, command)),
@@ -55,7 +55,7 @@ class Terminal:
             stdout=other,
             stderr=other,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # Ctrl-C and sizes come as signals
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C and resizes arrive as signals
         )
         os.close(other)
 
@@ -67,9 +67,9 @@ class Terminal:
         self.process.wait()
         os.close(self.end)
 
-    # --- what is done ---
+    # --- input ---
     def type(self, *keys: str) -> None:
-        """Each by itself, as fingers do."""
+        """Type each key separately."""
         for text in keys:
             os.write(self.end, text.encode())
             self.pump(0.02)
@@ -81,15 +81,15 @@ class Terminal:
     def _set_size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    # --- what is seen ---
+    # --- output ---
     def pump(self, seconds: float) -> bool:
-        """Takes what the program writes within some time; False: it has ended."""
+        """Read the program's output for some time. Returns False if the program has ended."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if select.select([self.end], [], [], left)[0]:
                 try:
                     data = os.read(self.end, 65536)
-                except OSError:  # Linux: nobody is at the other end any more
+                except OSError:  # Linux: the other end is closed
                     data = b""
                 if not data:
                     return False
@@ -98,18 +98,18 @@ class Terminal:
         return True
 
     def until(self, seen: Callable[[], Any], what: str = "") -> None:
-        """Waits for something to be so."""
+        """Wait until `seen()` is true."""
         deadline = time.monotonic() + PATIENCE
         while not seen():
             alive = self.pump(0.05)
             assert (alive and time.monotonic() < deadline) or seen(), f"{what or seen} is not so:\n{self.text}"
 
     def shows(self, text: str) -> None:
-        """Waits for a text on the screen."""
+        """Wait for a text on the screen."""
         self.until(lambda: text in self.text, f"{text!r} on the screen")
 
     def ends(self) -> int:
-        """Waits for the program; its exit code."""
+        """Wait for the program's end; return its exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.pump(0.1):
             assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
@@ -117,7 +117,7 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """Of the screen, without spaces at their ends and empty lines at its."""
+        """Lines of the screen without trailing spaces and trailing empty lines."""
         lines = [line.rstrip() for line in self.screen.display]
         while lines and not lines[-1]:
             lines.pop()
@@ -129,17 +129,17 @@ class Terminal:
 
     @property
     def scrolled_off(self) -> list[str]:
-        """Lines above the screen."""
+        """Lines that have scrolled off the screen."""
         columns = self.screen.columns
         return ["".join(line[x].data for x in range(columns)).rstrip() for line in self.screen.history.top]
 
     def colours(self, text: str) -> set[str]:
-        """Those of a text that stands once on the screen."""
+        """The colours of a text that occurs once on the screen."""
         ((y, x),) = [(y, line.index(text)) for y, line in enumerate(self.screen.display) if text in line]
         return {self.screen.buffer[y][x + i].fg for i in range(len(text))}
 
 
 def python(code: str) -> list[str]:
-    """A program that may use the modules of tests."""
+    """The command of a Python program that may import modules of tests."""
     paths = [str(ROOT / "tests"), str(ROOT / "tests" / "unit" / "infer" / "answers")]
     return [sys.executable, "-c", f"import sys\nsys.path[:0] = {paths!r}\n{code}"]

@@ -1,6 +1,6 @@
-"""No dataclass compares arrays: `==` of two such objects raises, or says nothing, wherever somebody compares them.
+"""No dataclass compares arrays: `==` of two such objects raises an exception, or says nothing.
 
-`list.remove`, `in`, `deque.remove` and `dict` keys compare, too.
+`list.remove`, `in`, `deque.remove` and `dict` keys also compare.
 """
 
 import collections.abc

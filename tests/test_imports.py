@@ -1,7 +1,6 @@
 """Who may import whom. The tree is the architecture: a failure here says where the import belongs.
 
-Every import counts, those inside functions and under `if TYPE_CHECKING` too: they are needed to understand a module, if
-not to load it.
+Every import counts, also those inside functions and under `if TYPE_CHECKING`: a reader of the module needs them.
 """
 
 import ast
@@ -15,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("cli", "convert", "infer", "library", "quant")
 
-# package -> what it may import of ours (prefixes). The longest matching row counts.
+# package -> prefixes of hybrid's modules that it may import. The longest matching row counts.
 ALLOWED = {
     "quant.ggml": ("quant.ggml",),  # files, block formats, keys of families: the floor
     "convert": ("convert", "quant.ggml"),
@@ -25,7 +24,7 @@ ALLOWED = {
     "cli": ("cli", "library", "convert", "infer", "quant"),
 }
 
-# The rooms of infer, from the ground up: a module may import its own room and those of the rows above it.
+# The rooms of infer, lowest first: a module may import its own room and those of earlier rows.
 INFER_ROOMS = (
     (
         "text",
@@ -33,26 +32,26 @@ INFER_ROOMS = (
         "progress",
         "faults",
     ),  # tokens, templates; machine code; types of callbacks; what must not fail
-    ("memory",),  # what a model remembers: keys and values, states, checkpoints, their files
+    ("memory",),  # a model's memory: keys and values, states, checkpoints, their files
     ("program",),  # ops over one arena, the threads that run them
-    ("loading",),  # an open file: its weights, what it says about itself
+    ("loading",),  # an open file: weights, metadata
     ("layers",),  # attention, Mamba, RWKV...: their weights, and the ops they add to a program
-    ("architectures",),  # a family: which layers, with which tensors
+    ("architectures",),  # a family: its layers, and their tensors
     ("engine",),  # the network of one file, its programs, one pass of tokens through them
-    ("guessers", "step_costs"),  # what guesses tokens beside a model, and what verifying them costs
-    ("runner", "sequence", "model"),  # who has which slot of the memory; a text in one; the library's surface
+    ("guessers", "step_costs"),  # guesses of tokens beside a model, and the cost of verifying them
+    ("runner", "sequence", "model"),  # owners of memory slots; a text in one; the library's surface
     ("stages",),  # a model over several processes
-    ("answers", "evaluate"),  # texts continued; texts measured
+    ("answers", "evaluate"),  # continuing texts; measuring texts
     ("bench",),  # speed
 )
 ANSWER_ROOMS = (
     ("constraints", "sampling"),  # which tokens may follow, which one does
-    ("chat",),  # how a family writes calls and thoughts: found by rendering, read, drawn
-    ("guessing",),  # tokens foretold beside a model: by n-grams, a draft, the model's own heads
-    ("drawing",),  # one answer: its tokens drawn, its text, a full context
+    ("chat",),  # a family's syntax of calls and thoughts: detected by rendering, parsed, sampled
+    ("guessing",),  # tokens guessed by n-grams, a draft model, or the model's own heads
+    ("drawing",),  # one answer: sampling its tokens, its text, a full context
     ("state_files",),  # state files, ours and llama.cpp's
     ("batch",),  # many answers together, or one, and the thread that serves them
-    ("asking",),  # a text or a conversation becomes a prompt; what was drawn is known when it comes back
+    ("asking",),  # a text or conversation becomes a prompt; sampled tokens are recognised when they return
     ("conversations",),  # a tree of turns, and its file
     ("prompt_files",),  # files of prompts
 )
@@ -60,15 +59,15 @@ KERNEL_ROOMS = (
     ("emit",),  # LLVM's representation, written by small functions
     ("build",),  # machine code from it, kept on disk
     ("groups",),  # threads in groups
-    ("weights",),  # how each weight type is unpacked
+    ("weights",),  # unpacking of each weight type
     ("recurrent", "rows"),
     ("attention", "products"),
     ("execute",),
 )
 LIBRARY_ROOMS = (
-    ("cache_paths", "reporting"),  # folders of ours; what work says to whoever started it
-    ("display", "hub"),  # what a person sees; a hub of Hugging Face: names, lists of files, its cache, downloads
-    ("pipeline",),  # conversion, quantization and loading in a row, and what is kept of them
+    ("cache_paths", "reporting"),  # hybrid's folders; messages of work to its caller
+    ("display", "hub"),  # display for a person; a hub of Hugging Face: names, lists of files, its cache, downloads
+    ("pipeline",),  # conversion, quantization and loading in a row, and their cached results
     (  # `import hybrid`
         "advice", "answer", "chat", "chat_files", "files", "functions", "llm_messages", "llm_plugin",
         "loading", "model", "model_thread", "scores", "settings",
@@ -76,7 +75,7 @@ LIBRARY_ROOMS = (
 )  # fmt: skip
 ROOMS = {"infer": INFER_ROOMS, "infer.answers": ANSWER_ROOMS, "infer.kernels": KERNEL_ROOMS, "library": LIBRARY_ROOMS}
 
-# module -> names with an underscore in front that it uses of others, and why
+# module -> private names of others that it uses, and why
 PRIVATES = {
     "infer.kernels.build.compiler": "numba and llvmlite have no public way to a library's module and its target",
 }
@@ -118,7 +117,7 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def ours(path: Path) -> Iterator[tuple[int, str]]:
-    """Without `hybrid.`; what is in the package itself has the name of its folder, `library.model`."""
+    """Imports of hybrid's modules, without `hybrid.`; names of the package itself become `library.NAME`."""
     for line, name in imports_of(path):
         if name == "hybrid":
             yield line, "library"
@@ -128,7 +127,7 @@ def ours(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def room_of(module: str, above: str, rooms: tuple[tuple[str, ...], ...]) -> int | None:
-    """Row of the room that a module of the package `above` is in."""
+    """Index of the row in `rooms` that has the module's part below `above`; None if there is none."""
     if not module.startswith(above + "."):
         return None
     part = module.removeprefix(above + ".").split(".")[0]
@@ -140,7 +139,7 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def refuse(violations: Iterator[str]) -> None:
-    """One test per rule, not per file: the files are parsed once, and all violations are shown."""
+    """Fail with all violations. There is one test per rule, not per file, so that files are parsed once."""
     if lines := list(violations):
         pytest.fail("\n".join(lines), pytrace=False)
 
@@ -160,7 +159,7 @@ def test_stages_import_what_the_table_allows() -> None:
 
 
 def test_a_stage_names_its_own_modules_relatively() -> None:
-    """Modules of another stage have their whole name: the first word of an import says where it leads."""
+    """Imports from other stages are absolute: their first word says where they lead."""
 
     def violations() -> Iterator[str]:
         for path in sources("cli", "convert", "infer", "quant"):
@@ -183,7 +182,7 @@ def test_rooms_import_what_is_below_them(package: str, rooms: tuple[tuple[str, .
         for path in sources(package.replace(".", "/")):
             module = module_of(path)
             if module == package:
-                continue  # the surface names everything
+                continue  # `hybrid` itself names all its modules
             mine = room_of(module, package, rooms)
             if mine is None:
                 yield f"{path.relative_to(ROOT)} is in no room of {package}: give it one in the table"
@@ -204,8 +203,7 @@ Graph = dict[str, list[str]]
 def import_graph() -> Graph:
     """Module -> the modules of ours that it imports; a package is the module that its `__init__.py` is.
 
-    A module's own package counts where it is named: `from .. import NAME` takes NAME from the surface, which imports
-    what is behind it, unless NAME is a module.
+    `from .. import NAME` counts as an import of the package, which imports NAME's module, unless NAME is a module.
     """
     modules = {module_of(path): path for path in sources()}
 
@@ -220,7 +218,7 @@ def import_graph() -> Graph:
 
 
 def reachable(graph: Graph, start: str) -> set[str]:
-    """What `start` imports, and what that imports, and so on; `start` itself where it is in a circle."""
+    """All direct and indirect imports of `start`; includes `start` if it is part of a circle."""
     seen: set[str] = set()
     ahead = list(graph[start])
     while ahead:
@@ -242,7 +240,7 @@ def circles(graph: Graph) -> set[frozenset[str]]:
 
 
 def shortest_circle(graph: Graph, members: frozenset[str]) -> list[str]:
-    """A way from the first of the modules back to it."""
+    """A shortest path from the first of the modules back to itself."""
     start = min(members)
     ways = [[start]]
     for way in ways:
@@ -270,7 +268,7 @@ SCRIPT_IMPORT = re.compile(r"""\b(?:import|from)\s*\(?\s*["']\./([\w./]+)["']"""
 
 
 def test_no_circles_of_scripts() -> None:
-    """The scripts of the server's page: `import`, `export ... from` and the lazy `import()` count."""
+    """The scripts of the server's page. `import`, `export ... from` and the lazy `import()` count."""
     folder = ROOT / "cli" / "serve" / "page" / "static"
     scripts = sorted(folder.glob("*.js"))
     graph = {path.name: SCRIPT_IMPORT.findall(path.read_text(encoding="utf-8")) for path in scripts}
@@ -302,7 +300,7 @@ def test_the_graph_has_lazy_imports_and_types() -> None:
 
 
 def test_privates_stay_private() -> None:
-    """What begins with an underscore is used by the module that defines it, and by nobody else."""
+    """Only the module that defines a name with a leading underscore uses it."""
 
     def defined(nodes: tuple[ast.AST, ...]) -> set[str]:
         names = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and of_self(n)}
@@ -353,7 +351,7 @@ def test_only_the_command_line_prints() -> None:
     def violations() -> Iterator[str]:
         for path in sources("convert", "infer", "library", "quant"):
             if module_of(path) == "library.display.lines":
-                continue  # what `hybrid.load` says to the person at a notebook
+                continue  # messages of `hybrid.load` to a person at a notebook
             for node in nodes_of(path):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                     yield f"{path.relative_to(ROOT)}:{node.lineno} prints: take a Reporter or a callback"
@@ -362,7 +360,7 @@ def test_only_the_command_line_prints() -> None:
 
 
 def test_no_branches_for_windows() -> None:
-    """Memory mapping, locks and owners of files are POSIX's throughout: a branch for Windows could not be tried."""
+    """The code uses POSIX's memory mapping, locks and file owners: a branch for Windows could not be tested."""
     words = re.compile(r"win32|msvcrt|os\.name\b|O_BINARY|\"(?:geteuid|nice|O_DIRECTORY|fork)\"|# Windows")
 
     def violations() -> Iterator[str]:
@@ -375,7 +373,7 @@ def test_no_branches_for_windows() -> None:
 
 
 def test_the_rules_see_violations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader resolves relative imports; without that the rules above would pass on anything."""
+    """The reader resolves relative imports; otherwise the rules above would pass on anything."""
     folder = ROOT / "convert" / "architectures"
     text = "from ...infer import model\nfrom ..registry import f\nimport torch.nn\nfrom hybrid.quant import quantize\n"
     fake = folder / "fake.py"

@@ -1,4 +1,4 @@
-"""Files made once: by one process of several, again after another key, and removed when nobody asks for them."""
+"""Files are made once, by one of several processes; again for another key; and removed when unused."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def test_one_process_makes_and_the_others_wait(tmp_path: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment}
     processes = [subprocess.Popen(command, text=True, **pipes) for _ in range(3)]  # type: ignore[call-overload]
     assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
-    for process in processes:  # only now can one of them be done
+    for process in processes:  # only now can one of them finish
         process.stdin.write("x")
         process.stdin.flush()
     assert [process.communicate()[0] for process in processes] == ["whole\n"] * 3

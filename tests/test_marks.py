@@ -1,4 +1,4 @@
-"""Files that are not imported for a run have nothing that it would run."""
+"""A file that is skipped without import has no test that the run would execute."""
 
 import itertools
 from pathlib import Path

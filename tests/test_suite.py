@@ -1,4 +1,4 @@
-"""The cost of a run is told in units that a busy machine stretches, too, and judged by a figure of the tree."""
+"""A run's cost is told in units, which a busy machine stretches equally, and judged by a figure of the tree."""
 
 import json
 

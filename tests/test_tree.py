@@ -1,4 +1,5 @@
-"""The tree says where things are: unit tests lie where what they test lies, and a family has one name on both sides."""
+"""The tree says where things are: unit tests mirror the tested folders, and a family has one name in convert and
+infer."""
 
 import re
 from collections import defaultdict
@@ -22,7 +23,7 @@ OF_A_FOLDER = {
     "benchmarks/test_kernels.py": "kernels_matmul.py, kernels_attention.py, kernels_recurrent.py",
 }
 
-# Files of architectures/ that are no family's, and what they are.
+# Files of architectures/ that are not a family, and their contents.
 SHARED = {
     "convert": {
         "__init__": "the registry",
@@ -49,7 +50,7 @@ SHARED = {
     },
 }
 
-# Classes of one name that are two things, with what each is.
+# Classes that share a name, and the meaning of each.
 TWICE = {
     "Checkpoint": "a folder of Hugging Face; what a memory was after some tokens",
     "Code": "two tokenizers' tokens as numbers",
@@ -82,7 +83,7 @@ def problems(lines: list[str]) -> None:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Modules and packages of a folder, and the folder itself: a test may be of all of it."""
+    """Modules and packages of a folder, and the folder itself, which a test may be about."""
     modules = {path.stem for path in folder.glob("*.py")}
     return {folder.name} | modules | {path.parent.name for path in folder.glob("*/*.py")}
 

@@ -1,4 +1,4 @@
-"""Complete models of 100 kilobytes as GGUF files, written byte by byte so that every part can be made wrong."""
+"""Complete models of 100 kilobytes as GGUF files, written byte by byte so that every part can be damaged."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ N_VOCAB = len(TOKENS)
 class Tensor:
     values: np.ndarray
     kind: GGMLType = GGMLType.F32
-    shape: tuple[int, ...] | None = None  # as claimed, when it is not that of the values
-    offset: int | None = None  # likewise
-    number: int | None = None  # likewise, of the type
+    shape: tuple[int, ...] | None = None  # written instead of the shape of the values
+    offset: int | None = None  # written instead of the true offset
+    number: int | None = None  # written instead of the type
 
     @property
     def raw(self) -> bytes:
@@ -36,7 +36,7 @@ class Tensor:
 
 @dataclass
 class Tiny:
-    """Metadata pairs as (type, bytes), tensors in order; `duplicates` are tensors whose name another has already."""
+    """Metadata as (type, bytes), tensors in order; `duplicates` are tensors whose names exist already."""
 
     arch: str
     key_values: dict[str, tuple[int, bytes]] = field(default_factory=dict)
@@ -44,7 +44,8 @@ class Tiny:
     duplicates: list[tuple[str, Tensor]] = field(default_factory=list)
 
     def set(self, key: str, value: Any, kind: int | None = None) -> None:
-        """`key` without the architecture's prefix when it begins with a dot. The kind follows from the value."""
+        """Set a key, whose leading dot stands for the architecture's prefix. The default type follows from the
+        value."""
         key = f"{self.arch}{key}" if key.startswith(".") else key
         self.key_values[key] = packed(value, kind)
 
@@ -74,7 +75,7 @@ _SCALARS = {
 
 
 def packed(value: Any, kind: int | None = None) -> tuple[int, bytes]:
-    """The type and bytes of a value; of a list, `kind` is that of its elements."""
+    """The type and bytes of a value; for a list, `kind` is the type of its elements."""
     if isinstance(value, list):
         kind = _kind(value[0]) if kind is None else kind
         return b.ARR, b.array(kind, [_scalar(v, kind) for v in value])
@@ -206,7 +207,7 @@ def mamba() -> Tiny:
 
 
 def rwkv7() -> Tiny:
-    """Heads of 8 values; every rank is another size."""
+    """Heads of 8 values; all ranks differ."""
     m = _matrices(np.random.default_rng(4))
     tiny = _tiny("rwkv7", 2)
     tiny.drop(".attention.layer_norm_rms_epsilon")
@@ -282,8 +283,8 @@ def kimi() -> Tiny:
 
 
 def gemma4() -> Tiny:
-    """Two layers with keys and values, of which the first has a window, wider experts and values of its own; the third
-    uses the keys and values of the first."""
+    """Two layers with own keys and values: the first has a window, experts and its own values. The third layer uses the
+    keys and values of the first."""
     m, per, d_full = _matrices(np.random.default_rng(6)), 3, 12
     tiny = _tiny("gemma4", 3)
     keys = {

@@ -1,5 +1,5 @@
-"""Parameters of tools as servers of tools, home automation, editors and generators of schemas write them, and what of
-each calls are not held to."""
+"""Parameters of tools from tool servers, home automation, editors and schema generators, and the parts of each that
+cannot be enforced."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +9,8 @@ STRING = {"type": "string"}
 
 @dataclass(frozen=True)
 class Case:
-    """parameters: of the tool; notes: beginnings or parts of those on it, whatever the format of calls; xml: those
-    beside them where calls write parameters one by one; json: where arguments are one object."""
+    """parameters: of the tool. notes: prefixes or parts of the notes about it in every format of calls; xml: of further
+    notes if calls write parameters one by one; json: of further notes if arguments are one object."""
 
     parameters: Any
     notes: tuple[str, ...] = ()
@@ -19,13 +19,13 @@ class Case:
 
 
 def of(required: str = "", **properties: Any) -> dict[str, Any]:
-    """An object of these properties."""
+    """A schema of an object with these properties."""
     made: dict[str, Any] = {"type": "object", "properties": properties}
     return {**made, "required": required.split()} if required else made
 
 
 def one(**schema: Any) -> dict[str, Any]:
-    """An object of one property, `v`."""
+    """A schema of an object with one property, `v`."""
     return of("v", v=schema)
 
 
@@ -106,7 +106,7 @@ NODE = {"type": "object", "properties": {"name": STRING, "children": {"type": "a
 
 
 def unheld(what: str, instead: str = "any string is accepted", place: str = "parameters.v") -> str:
-    """A note."""
+    """A note about a keyword that cannot be enforced."""
     return f"`{what}` at {place} cannot be enforced: {instead}"
 
 

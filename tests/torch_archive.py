@@ -1,4 +1,4 @@
-"""A writer of torch's files, by opcodes: torch itself is not installed here."""
+"""A writer of torch files, opcode by opcode: torch is not installed for the tests."""
 
 import zipfile
 

@@ -1,13 +1,13 @@
-"""What agents and people send to one model, as a seeded stream of prompts, and a run of it through a batch.
+"""A seeded stream of prompts such as agents and people send to one model, and a run of it through a batch.
 
     python tests/traffic.py [--requests 50000] [--seed 0] [--model jamba|llama|mamba]
 
-Families of prompts: agents whose prompts carry a value that changes near their beginning, before text that stays, and
-whose lists of tools grow; conversations that go on, are edited, branched, cut and asked again; texts with white space
-at their end; several answers to a prompt; forms, stop strings, logprobs, requests that are cancelled or refused.
+Kinds of prompts: agents with a changing value near the beginning, before constant text, and growing lists of tools;
+conversations that are continued, edited, branched, cut and repeated; texts with trailing whitespace; several answers to
+a prompt; forms, stop strings, logprobs; cancelled and refused requests.
 
-Every answer has to be what the same request gets alone from a model that keeps nothing, to the bit. After each the
-counts have to add up, and what is kept has to fit its budget.
+Each answer has to equal, bit for bit, the answer to the same request alone from a model without a cache. After each
+answer the counts have to add up, and the cache has to fit its budget.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Said = tuple[object, ...]
 class Ask:
     """A request for one answer.
 
-    form: number of one of FORMS; top: logprobs of so many tokens; prompt_top: see Job
+    form: index in FORMS; top: number of logprobs per token; prompt_top: see Job
     """
 
     ids: Ids
@@ -58,7 +58,7 @@ class Ask:
     prompt_top: int | None = None
 
     def job(self, model: LoadedModel, **more: object) -> Job:
-        """Its job in a batch of the model."""
+        """The request's job in a batch of the model."""
         form = None if self.form is None else Constraint(Grammar.of_text(FORMS[self.form]), model.tokenizer)
         sampler = Sampler(SamplingParams(temp=self.temp, seed=self.seed), model.n_vocab)
         drawing = Drawing(sampler, model.tokenizer, self.most, self.stop, n_top=self.top, constraint=form)
@@ -66,7 +66,7 @@ class Ask:
 
 
 def said(job: Job, logprobs: list[object]) -> Said:
-    """All that is told of an answer."""
+    """Everything reported about an answer."""
     result = job.result
     return tuple(result.ids), result.reason, result.text, tuple(job.prompt_logprobs), tuple(logprobs)
 
@@ -75,10 +75,10 @@ def hear(logprobs: list[object], piece: TextPiece) -> None:
     logprobs.append(piece.logprobs)
 
 
-# --- who sends it ---
+# --- senders ---
 @dataclass
 class Agent:
-    """Sends nearly the same prompt again and again: a value near the beginning differs, the list of tools grows."""
+    """Sends nearly the same prompt repeatedly: a value near the beginning changes, the list of tools grows."""
 
     rng: random.Random
     before: Ids
@@ -91,7 +91,7 @@ class Agent:
         return cls(rng, words(rng, rng.randint(0, 20)), words(rng, rng.randint(64, 120)))
 
     def prompt(self) -> list[int]:
-        """Its next one."""
+        """The next prompt."""
         if self.rng.random() < 0.15 and len(self.tools) < 5:
             self.tools.append(words(self.rng, self.rng.randint(5, 30)))
         if self.rng.random() < 0.3 or len(self.turns) > 60:
@@ -105,7 +105,7 @@ class Agent:
 
 @dataclass
 class Person:
-    """Talks: goes on, edits what was said, goes back to another branch, asks the same again."""
+    """Holds a conversation: continues, edits, returns to another branch, repeats."""
 
     rng: random.Random
     text: list[int] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Person:
         if not self.text or len(self.text) > LONGEST - 100 or kind < 0.05:
             self.text, self.ends = [BOS, *words(self.rng, self.rng.randint(3, 40))], []
         elif kind < 0.15:
-            return list(self.text)  # again
+            return list(self.text)  # repeat
         elif kind < 0.3 and self.ends:
             del self.text[self.rng.choice(self.ends) :]  # a branch
             self.ends = [end for end in self.ends if end <= len(self.text)]
@@ -132,7 +132,7 @@ class Person:
 
 @dataclass
 class Stranger:
-    """Sends texts of any kind, some of which begin as one that was sent before."""
+    """Sends texts of any kind, some of which share a prefix with an earlier one."""
 
     rng: random.Random
     sent: list[list[int]] = field(default_factory=list)
@@ -150,7 +150,7 @@ class Stranger:
         return text
 
     def heard(self, ids: Ids) -> None:
-        """Nothing follows."""
+        """Does nothing."""
 
 
 Sender = Agent | Person | Stranger
@@ -161,7 +161,7 @@ def words(rng: random.Random, n: int) -> Ids:
 
 
 class Traffic:
-    """Endless requests of some agents, persons and a stranger."""
+    """An endless stream of requests from some agents, persons and a stranger."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -172,7 +172,7 @@ class Traffic:
         ]
 
     def asks(self) -> tuple[Sender, list[Ask]]:
-        """The next request: of whom, and for how many answers to one prompt."""
+        """The next sender, and its requests for several answers to one prompt."""
         rng = self.rng
         at = rng.randrange(len(self.senders))
         if rng.random() < 0.01 and isinstance(self.senders[at], Agent):
@@ -200,8 +200,8 @@ class Traffic:
 # --- a run ---
 @dataclass
 class Tally:
-    """What a run has done. kinds: of requests; most_kept: bytes of the prompt cache; n_set_aside: answers that gave
-    their place to another one before they ended."""
+    """Results of a run. kinds: number of requests by kind; most_kept: maximum bytes of the prompt cache; n_set_aside:
+    answers that lost their slot to another one before they ended."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     n_reused: int = 0
@@ -219,7 +219,7 @@ class Tally:
 
 
 class Run:
-    """Traffic through the batch of one model, each answer compared with what `alone` draws."""
+    """Sends traffic through the batch of one model, and compares each answer with the answer of `alone`."""
 
     def __init__(self, model: LoadedModel, alone: LoadedModel, seed: int) -> None:
         self.model, self.alone = model, alone
@@ -230,7 +230,7 @@ class Run:
         self.senders: dict[Job, Sender] = {}
 
     def requests(self, n: int) -> Tally:
-        """n requests; AssertionError says what is wrong with the answer to which."""
+        """Send n requests. Raises AssertionError for a wrong answer."""
         left = n
         while left or self.heard:
             while left and self.batcher.n_waiting < 4 and self.rng.random() < 0.7:
@@ -264,7 +264,7 @@ class Run:
             self.heard[job], self.senders[job] = logprobs, sender
 
     def _read_or_not(self, left: int) -> None:
-        """Now and then nobody reads an answer for a while, and one that nobody reads finds its reader again."""
+        """Sometimes pause an answer, as if nobody reads it, or resume a paused one."""
         if left and self.heard and self.rng.random() < 0.2:
             self.batcher.pause(self.rng.choice(list(self.heard)), paused=True)
         paused = [job for job in self.heard if job.paused]
@@ -298,7 +298,7 @@ class Run:
             self.tally.kinds[type(sender).__name__.lower()] += 1
             sender.heard(tuple(result.ids))
         cache = self.model.cache
-        # a running sequence leaves its last row and page to the cache alone when it goes on in others
+        # a sequence that continues in other sequences leaves its last row and page to the cache
         moving = self.model.memory.bytes_state_per_seq + self.model.memory.attention.bytes_per_page
         most = BUDGET + N_PARALLEL * moving
         assert cache is not None and cache.nbytes <= most, f"{cache.nbytes} bytes are kept"
@@ -320,7 +320,7 @@ class Run:
         return self.known[ask]
 
     def _check_the_end(self) -> None:
-        """Nothing is left, and nothing has failed."""
+        """Assert that nothing is left over and that no side path has failed."""
         model, figures = self.model, self.batcher.figures
         assert self.batcher.n_faults == 0 and not any(path.n_faults for path in SidePath.all.values())
         assert figures.n_reused == self.tally.n_reused and not self.heard
@@ -330,7 +330,7 @@ class Run:
 
 
 def run(path: Path, n: int, seed: int) -> Tally:
-    """n requests to a model of tiny_models."""
+    """Send n requests to a model of tiny_models."""
     load: Callable[..., LoadedModel] = LoadedModel.load
     with (
         load(
@@ -342,7 +342,7 @@ def run(path: Path, n: int, seed: int) -> Tally:
 
 
 def main() -> None:
-    """Prints the tally."""
+    """Print the tally."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""A GGUF file with two kinds of layers, for what says what is in a file; nothing that could be run."""
+"""A GGUF file with two kinds of layers, for tests of commands that describe a file; it cannot run."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ TENSORS = {
 
 
 def write(path: Path) -> Path:
-    """A layer of Mamba, one of attention with experts, one without tensors; a name with an escape in it."""
+    """A layer of Mamba, one of attention with experts, one without tensors; a name with an escape sequence."""
     with GGUFWriter(path, "jamba") as writer:
         writer.add("general.name", "Tiny\x1b[31m")
         writer.add("general.file_type", 7)

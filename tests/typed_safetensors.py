@@ -1,4 +1,4 @@
-"""safetensors of types that numpy does not have."""
+"""Writes safetensors of types that numpy lacks."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def save(path: Path, tensors: Mapping[str, tuple[str, np.ndarray]]) -> None:
-    """tensors: by name the type in safetensors, and values of its size."""
+    """tensors: name -> (type in safetensors, values of that type's size)."""
     header, data = {}, b""
     for name, (kind, values) in tensors.items():
         header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": (len(data), len(data) + values.nbytes)}
