@@ -1,4 +1,4 @@
-"""The bundled model as files, a command line in this process, and what an error of it has to be."""
+"""Fixtures: the bundled model as files, a command line in this process, and the checks of its errors."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from hybrid.cli.main import run
 from hybrid.infer import LoadedModel
 
 if TYPE_CHECKING:
-    import anthropic  # loading it takes every process that collects tests two and a half seconds
+    import anthropic  # loading it would cost each process that collects tests two and a half seconds
     from cluster_workers import Workers
 
 
@@ -26,7 +26,7 @@ def _files(folder: Path) -> set[Path]:
 
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command line that must fail: notes may come before, then one line; no file appears or goes. The line."""
+    """Run a command line that must fail. It may print notes, then one line, which is returned; it changes no files."""
     monkeypatch.chdir(tmp_path)
 
     def call(*args: object, code: int) -> str:
@@ -45,7 +45,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def _made(checkpoint: Path) -> dict[str, Path]:
-    """A checkpoint as the commands themselves make it, once for all workers and runs: nobody may change it."""
+    """The files that commands make of a checkpoint, shared by all workers and runs: do not change them."""
     found = (path for path in sorted(checkpoint.iterdir()) if path.is_file())
     digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in found)).hexdigest()
     key = f"{sources('cli', 'convert', 'quant')} {digest}"
@@ -62,19 +62,19 @@ def _made(checkpoint: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def files(bundled: Path) -> dict[str, Path]:
-    """The bundled model."""
+    """The bundled model, converted and quantized."""
     return _made(bundled)
 
 
 @pytest.fixture(scope="session")
 def small_checkpoint(data_dir: Path) -> Path:
-    """Of a model with random weights, a quarter as many as the bundled one has."""
+    """A model with random weights, a quarter as many as the bundled one has."""
     return data_dir / "checkpoints" / "jamba-dense"
 
 
 @pytest.fixture(scope="session")
 def small(small_checkpoint: Path) -> dict[str, Path]:
-    """That as files."""
+    """The small checkpoint, converted and quantized."""
     return _made(small_checkpoint)
 
 
@@ -87,7 +87,7 @@ def commands() -> Iterator[CommandServer]:
 
 @pytest.fixture
 def program(commands: CommandServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `hybrid`, forked. Its caches and chats are in the file's folder."""
+    """The command `hybrid`, forked. Its caches and chats are in the same folder."""
     folder = tmp_path_factory.mktemp("program")
     commands.write_command(folder / "hybrid", folder)
     return folder / "hybrid"
@@ -95,7 +95,7 @@ def program(commands: CommandServer, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Workers]":
-    """Two workers of a cluster that obey orders."""
+    """Two workers of a cluster that follow orders."""
     from cluster_workers import workers
 
     with workers(tmp_path_factory.mktemp("workers") / "orders") as made:
@@ -104,7 +104,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Workers]":
 
 @pytest.fixture
 def obedient(two: "Workers") -> "Iterator[Workers]":
-    """Both workers are there, and nothing is asked of them."""
+    """Two present workers without orders."""
     two.clear()
     two.all_there(240)
     yield two
@@ -120,14 +120,14 @@ def chat_model(files: dict[str, Path]) -> Iterator[LoadedModel]:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
-    """What the model says next, in whichever server of this process it is."""
+    """Scripted answers for the model of any server in this process."""
     with scripted(monkeypatch) as script:
         yield script
 
 
 @pytest.fixture(scope="module")
 def claude(server: Server) -> "Iterator[anthropic.Anthropic]":
-    """Anthropic's client of the module's own `server`."""
+    """Anthropic's client, connected to the module's own `server`."""
     import anthropic
 
     with anthropic.Anthropic(api_key="none", base_url=server.url, timeout=WAIT, max_retries=0) as client:
@@ -136,7 +136,8 @@ def claude(server: Server) -> "Iterator[anthropic.Anthropic]":
 
 @pytest.fixture
 def own_cache(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Converted models go here, history and notes elsewhere; compiled kernels stay, or every test would compile."""
+    """Keep converted models in tmp_path/cache, history and notes in another folder. The kernel cache stays, or every
+    test would compile."""
     state = tmp_path_factory.mktemp("state")
     monkeypatch.setattr("hybrid.cache_paths.cache_dir", lambda: tmp_path / "cache" / "hybrid")
     monkeypatch.setattr("hybrid.cache_paths.state_dir", lambda: state)
@@ -144,7 +145,7 @@ def own_cache(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs a command line in this process: (exit code, stdout, stderr)."""
+    """Run a command line in this process: (exit code, stdout, stderr)."""
 
     def call(*args: object) -> tuple[int, str, str]:
         capsys.readouterr()

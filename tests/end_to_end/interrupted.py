@@ -1,4 +1,4 @@
-"""Files and lines that an interrupted command may leave."""
+"""Checks of the files and lines that an interrupted command may leave."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def check_said(err: str) -> None:
-    """Notes, and one line at the end."""
+    """Assert that stderr has only notes and one line at the end."""
     assert "Traceback" not in err and "Exception ignored" not in err and "rror" not in err, err
     assert err.splitlines()[-1].startswith("interrupted") and err.count("interrupted") == 1, err
 
 
 def parts_and_adapter(bf16: Path, checkpoint: Path, folder: Path) -> tuple[Path, Path]:
-    """The first of the files that a model is split into, and an adapter of it."""
+    """The first part of a split model, and an adapter for it."""
     assert run(["gguf", "split", str(bf16), str(folder / "p"), "--split-max-size", "2M"]) == 0
     thin = {
         name: (np.ones((4, tensor.shape[1]), np.float32), np.ones((tensor.shape[0], 4), np.float32))

@@ -1,4 +1,4 @@
-"""What a command line gave, and what it has to be."""
+"""Results of command lines, and checks of them."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ def ok(result: tuple[int, str, str]) -> str:
 
 
 def failed(result: tuple[int, str, str], code: int) -> str:
-    """The one line of an error; nothing on stdout."""
+    """Check for a failure with empty stdout; return the error line."""
     assert result[0] == code, result
     assert result[1] == "", result
     last = result[2].splitlines()[-1]

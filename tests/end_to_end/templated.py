@@ -13,7 +13,7 @@ OWN = "own"  # thoughts, calls and results; messages end with the model's own EO
 
 
 def templated(cli: Cli, model: Path, name: str, folder: Path) -> Path:
-    """A copy in `folder` with the template of that model, or the OWN one. Its marks are no tokens of this model."""
+    """A copy in `folder` with the template of that model, or the OWN one. Its tags are not tokens of this model."""
     path = folder / f"{name}.gguf"
     shutil.copyfile(model, path)
     source = thinking_template().source if name == OWN else (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")

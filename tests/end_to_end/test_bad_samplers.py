@@ -1,4 +1,4 @@
-"""Settings of samplers that cannot be: one line and exit code 2 from `hybrid run`, 400 over HTTP, for every field."""
+"""Invalid sampler settings give one line and exit code 2 in `hybrid run`, and status 400 over HTTP, for every field."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -16,7 +16,7 @@ from hybrid.infer.answers.sampling.names import OTHER_NAMES
 pytestmark = pytest.mark.exhaustive
 
 HUGE = 10**30
-# field -> options of the command line that cannot be, values of a request that cannot be
+# field -> invalid options of the command line, invalid values of a request
 BAD: dict[str, tuple[list[list[str]], list[Any]]] = {
     "temp": ([["--temp", "nan"], ["--temp", "1e308"], ["--temp", "warm"]], [1e308, -1e308, "warm"]),
     "dynatemp_range": ([["--dynatemp-range", "-1"]], [-1, 1e308, "wide"]),

@@ -1,4 +1,4 @@
-"""A file of text that begins with U+FEFF, as some editors write it, gives the same answers as one without."""
+"""A text file that begins with U+FEFF, as some editors write it, gives the same answers as one without."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ NONE = Config({}, "config.json")
 
 
 def marked(path: Path) -> Path:
-    """The same file with the mark, in a folder of its own."""
+    """A copy that begins with the byte order mark, in a folder of its own."""
     other = path.parent / "marked" / path.name
     other.parent.mkdir(exist_ok=True)
     other.write_bytes(MARK + path.read_bytes())
@@ -49,7 +49,7 @@ def test_commands(cli: Cli, files: dict[str, Path], tmp_path: Path, name: str, c
 
 
 def _answer(out: str) -> str:
-    """Without the line of times."""
+    """The output without the line of times."""
     return "\n".join(line for line in out.splitlines() if '"seconds":' not in line)
 
 

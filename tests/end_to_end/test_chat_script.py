@@ -1,4 +1,4 @@
-"""A scripted chat on the trained Jamba: what each step processes, beside the least that is possible."""
+"""A scripted chat on the trained Jamba: how many tokens each step processes, compared with the minimum."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
-HEADER = 12  # tokens of a template between two messages: where a message differs, the text before it is known so far
+HEADER = 12  # tokens of a template between messages: a changed message reuses the text before it up to this
 BUDGET = 64 << 20
 
 
@@ -36,7 +36,7 @@ def test_no_prompt_is_processed_twice(gguf: Path, tmp_path: Path) -> None:
                 assert step.processed == step.least == 0, "the logits after the prompt are known"
         assert sum(s.processed for s in script.steps) < sum(s.n_prompt for s in script.steps) / 8
 
-        # the same bits as without any of it
+        # the same bits as without reuse
         ids = chat.turns.head.ids if chat.turns.head else []
         chat.seq.resume([*ids, 5])
         chat.seq.prefill([*ids, 5][chat.seq.n_past :])
@@ -48,7 +48,7 @@ def test_no_prompt_is_processed_twice(gguf: Path, tmp_path: Path) -> None:
 
 
 def test_steps_say_how_their_prompts_are_made(gguf: Path, tmp_path: Path) -> None:
-    """What another program needs to play the same script with answers of its own."""
+    """Another program can play the same script with its own answers."""
     with LoadedModel.load(gguf, n_ctx=1024, checkpoint_budget=BUDGET) as model:
         chat = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=12)
         script = Script(chat)

@@ -1,4 +1,4 @@
-"""CITATION.cff: the fields that the schema of version 1.2.0 requires, and what pyproject.toml says."""
+"""CITATION.cff: the required fields of its schema 1.2.0, and agreement with pyproject.toml."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).resolve().parents[2]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-# of the schema: what must be there, and what may be (those that we use)
+# of the schema: required fields, and allowed ones (those in use)
 REQUIRED = {"authors", "cff-version", "message", "title"}
 ALLOWED = REQUIRED | {"abstract", "keywords", "license", "type", "version"}
 ENTITY = {"name", "address", "alias", "city", "country", "email", "orcid", "website"}

@@ -42,7 +42,7 @@ def test_the_list_says_what_the_command_says(name: str, capsys: pytest.CaptureFi
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """What keeps `hybrid --help` under 0.25 s (the time itself is in benchmarks/RESULTS.md)."""
+    """This keeps `hybrid --help` under 0.25 s (the time itself is in benchmarks/RESULTS.md)."""
     code = "import sys, hybrid.cli.main as m; m.run(['--help']); print(*sys.modules, sep='\\n', file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     modules = set(result.stderr.split())
@@ -126,7 +126,7 @@ def test_errors_are_one_line(
 def test_damaged_files(
     command: str, content: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every command meets the reader's own words; the reader's tests have the other sixty."""
+    """Every command prints the reader's own message; the reader's tests have the other sixty cases."""
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(content)
     args = {"inspect": ["inspect", damaged], "quantize": ["quantize", damaged, tmp_path / "out.gguf", "Q8_0"]}[command]

@@ -1,4 +1,4 @@
-"""`hybrid bench --spec` and `--draft`: generation with guesses beside generation without."""
+"""`hybrid bench --spec` and `--draft`: generation with guesses compared with generation without."""
 
 import csv
 import io
@@ -27,13 +27,13 @@ SHORT = ("-n", 12, "-d", 32, "-r", 2, "-t", 1)
 
 @pytest.fixture
 def guessing(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:
-    """This model is too small for guesses to pay."""
+    """Guess always: this model is too small for guesses to pay."""
     monkeypatch.setattr("hybrid.infer.runner.StepCosts", Steps)
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool, list[int]]]:
-    """Every answer: whether it was drawn with guesses, whether a head read along, and its prompt."""
+    """Every answer: whether it used guesses, whether a head followed it, and its prompt."""
     seen: list[tuple[bool, bool, list[int]]] = []
 
     def noted(seq: Any, prompt: Sequence[int], *args: Any, **kwargs: Any) -> generation.Generation:
@@ -56,7 +56,7 @@ def test_a_text_that_repeats_itself(
     assert row["n_passes"] + row["n_accepted"] == 2 * 12
     assert len(row["samples_plain_ts"]) == len(row["samples_guess_ts"]) == 2
     assert row["plain_ts"] > 0 and row["guess_ts"] > 0 and row["ratio"] > 0
-    # a warm-up and two repetitions, in turn, each elsewhere in the text
+    # one warm-up and two repetitions, alternating, each at another offset of the text
     assert [guesses for guesses, _, _ in runs] == [False, True, True, False, False, True]
     prompts = [prompt for _, _, prompt in runs]
     assert [len(prompt) for prompt in prompts] == [32] * 6
@@ -64,7 +64,7 @@ def test_a_text_that_repeats_itself(
 
 
 def test_a_draft(cli: Cli, files: dict[str, Path], guessing: None) -> None:
-    """In the table and for a program; of the prose that comes with the program."""
+    """The table and the CSV output, with the package's prose as text."""
     given = ("bench", files["bf16"], "--draft", files["q8_0"], *SHORT)
     lines = ok(cli(*given)).splitlines()
     assert len(lines) == 3
@@ -88,7 +88,7 @@ def test_a_head(
     monkeypatch: pytest.MonkeyPatch,
     runs: list[tuple[bool, bool, list[int]]],
 ) -> None:
-    """It reads along where it guesses, and only there: without guesses nobody would have it."""
+    """The head follows the model in runs with guesses only."""
     monkeypatch.setattr(heads, "may_pay", lambda *_: True)
     monkeypatch.setattr(foretelling, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
     monkeypatch.setattr(HeadGuesser, "rests", False)

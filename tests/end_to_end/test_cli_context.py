@@ -1,4 +1,4 @@
-"""The context of the commands: what is said of it, in one line, and what is refused."""
+"""The context size of commands: the line about it, and refused values."""
 
 import subprocess
 import sys
@@ -16,14 +16,14 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Trained for 2^24 tokens, of which every one takes 256 bytes."""
+    """A model with a context of 2^24 tokens, of which each takes 256 bytes."""
     tiny = tiny_models.FAMILIES["llama"]()
     tiny.set(".context_length", 1 << 24)
     return tiny.write(tmp_path / "m.gguf")
 
 
 def limited(model: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """`hybrid run` of one token, as under `ulimit -v 1048576`."""
+    """`hybrid run` of one token under `ulimit -v 1048576`."""
     command = [
         sys.executable,
         "-m",
@@ -66,7 +66,7 @@ def test_what_is_asked_for_is_taken(model: Path, capsys: pytest.CaptureFixture[s
     command = ["run", str(model), "--raw", "-p", "abc", "-n", "1", "-t", "1", "-c"]
     assert run([*command, "1000"]) == 0
     assert "context" not in capsys.readouterr().err
-    assert run([*command, str(1 << 25), "--kv-type", "q8_0"]) in (0, 2)  # refused where there are less than 5 GiB
+    assert run([*command, str(1 << 25), "--kv-type", "q8_0"]) in (0, 2)  # refused if less than 5 GiB are free
     assert f"{1 << 25} tokens" in capsys.readouterr().err
-    assert run([*command, str((1 << 31) - 1), "--kv-type", "f32"]) == 2  # a tebibyte
+    assert run([*command, str((1 << 31) - 1), "--kv-type", "f32"]) == 2  # one tebibyte
     assert "1 sequence of 2147483647 tokens need" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""--context-shift on the command line: a text goes on past its context, is saved and gone on with; what is refused."""
+"""--context-shift on the command line: a text continues past its context, is saved and continued; refused options."""
 
 import json
 from contextlib import ExitStack
@@ -52,7 +52,7 @@ def test_two_halves_are_the_whole(cli: Cli, files: dict[str, Path], tmp_path: Pa
 
 
 def test_a_full_state_is_gone_on_with(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
-    """It ended with a token drawn that did not fit."""
+    """The saved answer ended with a sampled token that did not fit."""
     state = tmp_path / "s"
     ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 200, "-c", "64", "--state", state, "--temp", "0"))
     assert "do not fit" in failed(
@@ -63,7 +63,7 @@ def test_a_full_state_is_gone_on_with(cli: Cli, files: dict[str, Path], tmp_path
 
 
 def test_files_of_prompts(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
-    """Each answer is what it would be alone."""
+    """Each answer equals the answer to its prompt alone."""
     prompts = tmp_path / "p.jsonl"
     texts = [PROMPT, "The state", PROMPT + " be"]
     prompts.write_text("\n".join(map(json.dumps, texts)))
@@ -102,7 +102,7 @@ def test_a_chat_goes_on_as_if_it_had_not_been_saved(files: dict[str, Path], tmp_
         again = talk()
         again.load(tmp_path / "chat")
         assert again.seq.is_shifted and said(again, " And then") == wanted
-        # other branches are texts of their own
+        # other branches are other texts
         again.undo()
         again.undo()
         assert len(said(again, " Elsewhere")) > 20 and len(again.seq.tokens) < 96

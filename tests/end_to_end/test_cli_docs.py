@@ -1,4 +1,4 @@
-"""What the documentation says about the code is what the code says."""
+"""The documentation agrees with the code."""
 
 import importlib
 import itertools
@@ -22,9 +22,9 @@ ALL_PAGES = [
     for folder in (ROOT, ROOT / "docs", ROOT / "benchmarks")
     for path in sorted(folder.glob("*.md"))
 ]
-# what the changelog says is true of the commit it was said in, not of this one; of it only links are followed
+# the changelog is true of older commits; only its links are checked
 PAGES = [page for page in ALL_PAGES if page != "CHANGELOG.md"]
-# files of checkpoints, of users and of other programs, and what there must not be
+# files of checkpoints, users and other programs, and a name that the tree forbids
 NOT_OURS = {
     "config.json",
     "tokenizer.json",
@@ -44,7 +44,7 @@ def read(page: str) -> str:
 
 
 def prose(text: str) -> str:
-    """`text` without its blocks of code."""
+    """`text` without its code blocks."""
     return _FENCE.sub("", text)
 
 
@@ -65,14 +65,14 @@ def test_generated_parts_may_be_indented() -> None:
 
 
 def headings(text: str) -> set[str]:
-    """What a link may have behind #, as GitHub makes it."""
+    """The anchors of a page's headings, as GitHub makes them."""
     lines = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_lead_somewhere(page: str) -> None:
-    """To a file or folder of the repository, and to a heading of it."""
+    """Every link leads to a file or folder of the repository, and to an existing heading."""
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(read(page))):
         if target.startswith(("https:", "http:")):
             continue
@@ -83,8 +83,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def paths_named(text: str) -> Iterator[str]:
-    """What stands in backticks and is a path of this repository: it begins with one of its folders, or is a file of a
-    kind that it has."""
+    """Paths of this repository in backticks: they begin with one of its folders, or have one of its file types."""
     folders = "|".join(re.escape(path.name) for path in ROOT.iterdir() if path.is_dir() and path.name[:1] != ".")
     for word in re.findall(r"`([\w./-]+)`", prose(text)):
         if re.match(rf"(?:{folders})/", word) or (_FILE.fullmatch(word) and word not in NOT_OURS):
@@ -92,7 +91,7 @@ def paths_named(text: str) -> Iterator[str]:
 
 
 def is_there(word: str, folder: Path) -> bool:
-    """NAME stands for any name: `convert/architectures/NAME.py`."""
+    """Whether the path exists. NAME stands for any name, as in `convert/architectures/NAME.py`."""
     if word.endswith("__pycache__"):
         word = word.rpartition("/")[0]
     pattern = word.rstrip("/").replace("NAME", "*")
@@ -115,7 +114,7 @@ def test_paths_are_told_from_other_words() -> None:
 
 
 def exists(name: str) -> bool:
-    """Whether a dotted name is a module, or something in one."""
+    """Whether a dotted name is a module or an attribute of one."""
     package, _, last = name.rpartition(".")
     try:
         return hasattr(importlib.import_module(package), last) or bool(importlib.import_module(name))
@@ -125,7 +124,7 @@ def exists(name: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_names_of_the_library_exist(page: str) -> None:
-    """Others that begin so are keys of GGUF files."""
+    """Other names that begin with `hybrid.` are keys of GGUF files."""
     surface = "|".join(hybrid.__all__)
     for name in re.findall(rf"`(hybrid\.(?:cli|convert|infer|quant|{surface})\b[\w.]*)", read(page)):
         assert exists(name), f"{page}: there is no {name}"
@@ -149,24 +148,24 @@ def test_pages_that_the_code_names_exist() -> None:
 
 
 def snippets(text: str) -> Iterator[str]:
-    """Code of a page: the lines of its blocks, and what stands in backticks."""
+    """The lines of code blocks, and texts in backticks."""
     text = re.sub(r"<!-- generated: (?:commands|usage) -->.*?<!-- end -->", "", text, flags=re.DOTALL)
     for block in _FENCE.finditer(text):
         lines = block[2].replace("\\\n", " ").splitlines()
-        # of a transcript what was typed
+        # only the typed lines of a transcript
         yield from (line for line in lines if block[1] != "shell-session" or line.startswith("$ "))
     yield from (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(text)))
 
 
 def commands_named(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Every `hybrid COMMAND ARGUMENTS` of a page, up to where the shell ends it."""
+    """Every `hybrid COMMAND ARGUMENTS` of a page, up to the end of the shell command."""
     for line in snippets(text):
         for rest in re.findall(rf"\bhybrid ((?:{'|'.join(COMMANDS)})\b.*?)(?=$|\bhybrid )", line):
             lexer = shlex.shlex(rest, posix=True, punctuation_chars="|&>;")
             lexer.whitespace_split = True
             try:
                 words = list(itertools.takewhile(lambda word: word not in {"|", "&&", ">", ";"}, lexer))
-            except ValueError:  # an apostrophe of a text
+            except ValueError:  # an apostrophe in a text
                 words = rest.split()
             n = 2 if words[0] == "gguf" and len(words) > 1 and words[1] in SUBCOMMANDS else 1
             yield tuple(words[:n]), words[n:]
@@ -178,7 +177,7 @@ def options_of(arguments: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_options_that_are_named_exist(page: str) -> None:
-    """Every `hybrid COMMAND --option` on the page is one that the command knows."""
+    """The command of every `hybrid COMMAND --option` has that option."""
     for command, arguments in commands_named(read(page)):
         known = set(re.findall(r"(?<![\w-])--?[\w-]+", generated_docs.help_text(*command)))
         for option in options_of(arguments):
@@ -186,7 +185,7 @@ def test_options_that_are_named_exist(page: str) -> None:
 
 
 def test_options_are_found() -> None:
-    """The test above has something to look at, subcommands and quoted arguments included."""
+    """The test above finds options, also of subcommands and after quoted arguments."""
     named = {(command, o) for page in PAGES for command, rest in commands_named(read(page)) for o in options_of(rest)}
     assert len(named) > 60
     block = "hybrid run -n 3 --a=b 'c | --d' # --e\nhybrid cache|x -y && hybrid state -z\n"
@@ -218,7 +217,7 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def test_claims_of_the_readme_are_figures_of_the_tables() -> None:
-    """Those that are not generated: the chat of twelve turns, and the speed of the quantizer."""
+    """Figures that are not generated: the chat of twelve turns, and the quantizer's speed."""
     text = " ".join(read("README.md").split())
     cells = next(line for line in read("benchmarks/MEMORY.md").splitlines() if line.startswith("| **sum**")).split("|")
     prompt, least, processed, _, peer = (int(cell) for cell in cells[2:-1])
@@ -230,7 +229,7 @@ def test_claims_of_the_readme_are_figures_of_the_tables() -> None:
 
 
 def test_every_family_has_a_name() -> None:
-    """A file in convert/architectures begins with the name of its family; a table and a sentence are made of it."""
+    """A docstring in convert/architectures begins with the family's name, for a generated table and sentence."""
     from hybrid.convert.architectures import FAMILIES
 
     files = generated_docs.family_files()

@@ -1,4 +1,4 @@
-"""`--draft`: answers of `hybrid run`, its files and chats, of the server and the library, with a model that guesses."""
+"""`--draft`: answers of `hybrid run`, its files and chats, of the server and the library, with a draft model."""
 
 import json
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ TEXT = "One day a cat sat on a mat. One day a dog"
 
 @pytest.fixture
 def guessing(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:
-    """This model is too small for guesses to pay."""
+    """Guess always: this model is too small for guesses to pay."""
     monkeypatch.setattr("hybrid.infer.runner.StepCosts", Steps)
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    """A model of another vocabulary."""
+    """A model with another vocabulary."""
     path = tmp_path_factory.mktemp("other") / "other.gguf"
     convert(data_dir / "checkpoints" / "mamba-bf16", path)
     return path
@@ -69,7 +69,7 @@ def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("guessing")
 def test_a_chat_that_goes_back(files: dict[str, Path]) -> None:
-    """Answers, another answer, an earlier question asked otherwise, an answer taken back, a full context."""
+    """Answers, a repeated answer, an edited question, an undone answer, and a full context."""
 
     def told(draft: bool) -> list[str]:
         with LoadedModel.load(files["q8_0"], n_ctx=160, checkpoint_budget=64 << 20) as model:
@@ -133,7 +133,7 @@ def test_the_context_leaves_room_for_the_draft(files: dict[str, Path]) -> None:
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
-    """No thread of a draft is left."""
+    """Check that no thread of a draft is left."""
     import threading
 
     before = set(threading.enumerate())

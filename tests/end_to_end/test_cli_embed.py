@@ -1,4 +1,4 @@
-"""`hybrid embed` as it is typed: three ways to write vectors, encoders, models that generate, what is refused."""
+"""`hybrid embed` as typed: three output formats, encoders, models that generate, refused options."""
 
 import io
 import json
@@ -71,7 +71,7 @@ def test_a_device_that_takes_nothing(encoder: Path, lines: Path, cli: Cli) -> No
 
 
 def test_an_encoder_takes_no_adapters(encoder: Path) -> None:
-    """Rather than vectors that are silently those of the plain model."""
+    """They are refused; ignoring them would silently give the plain model's vectors."""
     with pytest.raises(UnsupportedError, match=r"^bert\.gguf: adapters are not applied to encoders\. Leave them out"):
         Embedder(encoder, lora=[("a.gguf", 1.0)])
 
@@ -85,7 +85,7 @@ def test_bytes_on_stdout(encoder: Path, lines: Path) -> None:
 
 @pytest.mark.parametrize("pooling", ["last", "mean", "cls"])
 def test_a_model_that_generates(pooling: str, files: dict[str, Path], lines: Path, tmp_path: Path, cli: Cli) -> None:
-    """The rows behind the last norm: what the logits are made of."""
+    """The vectors are the rows after the last norm, from which the logits are computed."""
     command = ["embed", files["bf16"], "-f", lines, "--npy", "--no-normalize", "--exact"]
     code, _, err = cli(*command, "-o", tmp_path / "a.npy", *([] if pooling == "last" else ["--pooling", pooling]))
     assert code == 0

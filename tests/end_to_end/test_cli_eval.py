@@ -36,7 +36,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory, prose: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Callable[[str], Path]:
-    """By kind: a recurrent model, one that also has attention, one that has nothing else."""
+    """Models by kind: recurrent, hybrid with attention, attention only."""
     folder = tmp_path_factory.mktemp("models")
 
     def make(kind: str) -> Path:
@@ -50,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Callable
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nobody asks for a name, and nobody connects."""
+    """Check that nothing resolves a name or connects."""
     tried: list[object] = []
 
     def refused(*args: object, **_: object) -> Any:
@@ -64,7 +64,8 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def ln_p(model: LoadedModel, context: str, continuation: str) -> tuple[float, bool]:
-    """Of one continuation by itself, with the white space before it: float64, from the logits of the whole text."""
+    """Log probability of one continuation, with its leading whitespace, and whether it is the greedy one: float64, from
+    the logits of the whole text."""
     begins = model.tokenizer.bos is not None and context.startswith(model.tokenizer.piece(model.tokenizer.bos).decode())
     encode = lambda text: model.tokenizer.encode(text, add_special=not begins, parse_special=True)
     ids, first = encode(context + continuation), len(encode(context.rstrip()))
@@ -130,7 +131,7 @@ def test_hellaswag_is_scored_as_perplexity_scores_it(
 def test_texts_and_answers_are_those_of_each_alone(
     kind: str, models: Callable[[str], Path], tasks: Path, cli: Cli, tmp_path: Path
 ) -> None:
-    """Rolling windows of a context that no text fits; answers up to a text that ends them."""
+    """Rolling windows, as no text fits the context; answers up to a stop text."""
     file = tmp_path / "results.json"
     ok(
         cli(
@@ -233,7 +234,7 @@ def test_chats_are_asked_in_the_template(
 def test_a_system_message_that_the_template_refuses_is_left_out(
     files: dict[str, Path], tasks: Path, cli: Cli, tmp_path: Path
 ) -> None:
-    """As the harness's models do; and said."""
+    """As in the harness's models; a note says so."""
     path = tmp_path / "model.gguf"
     shutil.copyfile(files["q8_0"], path)
     source = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
@@ -340,7 +341,7 @@ def test_what_is_refused(
 ) -> None:
     bad = tmp_path / "bad"
     bad.mkdir()
-    monkeypatch.setattr("lm_eval.tasks.manager.__file__", str(bad / "manager.py"))  # whose 14 000 tasks take seconds
+    monkeypatch.setattr("lm_eval.tasks.manager.__file__", str(bad / "manager.py"))  # its 14 000 tasks take seconds
     (bad / "data.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     (bad / "nothing.jsonl").write_text("")
     (bad / "broken.yaml").write_text("task: broken\ndataset_path: [\n")

@@ -1,4 +1,4 @@
-"""`hybrid run` with answers in a form: one prompt, a file of prompts, guesses, and what is refused."""
+"""`hybrid run` with constrained answers: one prompt, a file of prompts, guesses, refused options."""
 
 import io
 import json
@@ -75,7 +75,7 @@ def test_a_file_of_prompts(files: dict[str, Path], cli: Cli, tmp_path: Path) -> 
 
 
 def test_a_line_has_its_own_form(files: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
-    """Before that of the command; whoever shares the batch has another one, or none."""
+    """A line's form overrides the command's; other answers in the batch have other forms, or none."""
     prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
     wanted = [
         ({"json_schema": SCHEMA}, r'\{\s*"word".*\}'),
@@ -127,7 +127,7 @@ def test_a_line_has_its_own_form(files: dict[str, Path], cli: Cli, tmp_path: Pat
 def test_a_line_whose_form_cannot_be_is_named(
     form: dict[str, object], says: str, files: dict[str, Path], cli: Cli, tmp_path: Path
 ) -> None:
-    """Before anything is answered."""
+    """Invalid forms are reported before any answer."""
     prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
     prompts.write_text(json.dumps("First") + "\n\n" + json.dumps({"prompt": "One", **form}) + "\n")
     line = failed(cli("run", files["q8_0"], "-f", prompts, "-o", out), 2)
@@ -173,8 +173,8 @@ SAMPLED = ["--temp", "2", "--top-k", "0", "--seed", "3"]
 def test_an_answer_goes_on_in_its_form(
     drawn: list[str], spec: str, files: dict[str, Path], cli: Cli, tmp_path: Path
 ) -> None:
-    """Saved in the middle, also of what is forced: the tokens of the answer that was never interrupted. The form may be
-    given again."""
+    """An answer saved in the middle, even within forced tokens, continues with the tokens of an uninterrupted one. The
+    form may be given again."""
     path, form = tmp_path / "state", ["--json-schema", json.dumps(SCHEMA)]
     asked = ["run", files["q8_0"], "--raw", "--json", "--spec", spec, *drawn]
     whole = json.loads(ok(cli(*asked, "-p", "A word:", "-n", "150", *form)))
@@ -201,13 +201,13 @@ def test_what_follows_a_saved_answer(files: dict[str, Path], cli: Cli, tmp_path:
         == "error: the saved answer is incomplete, and the expression is "
         "not its form: go on without one, or begin another answer with a prompt."
     )
-    # behind a prompt another answer begins, of another form or of none
+    # a prompt begins another answer, with another form or none
     before = path.read_bytes()
     assert re.fullmatch("[a-z]{4}", ok(run("-p", " Again", "--regex", "[a-z]{4}")).strip())
     path.write_bytes(before)
     code, _, err = run("-p", " Again", "-n", "3")
     assert code == 0 and "the saved answer was not whole; its form ends" in err
-    # what has no form, or is whole, is followed by an answer of the form that is asked for
+    # after a complete answer or one without a form, the next answer has the requested form
     assert re.fullmatch("[a-z]{4}", ok(run("-p", "", "--regex", "[a-z]{4}")).strip())
     assert re.fullmatch("[0-9]{4}", ok(run("-p", "", "--regex", "[0-9]{4}")).strip())
     code, out, err = run("-p", "", "-n", "8")
@@ -293,7 +293,7 @@ def test_what_hurts_is_one_line(
 
 
 def test_every_answer_of_a_chat_has_the_form(files: dict[str, Path], tmp_path: Path) -> None:
-    """Each has its own copy: answered again, taken back, on another branch, after saving and loading."""
+    """Each answer has its own copy: repeated, undone, on another branch, after saving and loading."""
     with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=2) as model:
         form = Constraint(Grammar.regex("<[a-c]{6}>"), model.tokenizer)
 

@@ -1,4 +1,4 @@
-"""--json of every command: one value on stdout, with names that programs can rely on, and no NaN."""
+"""--json of every command: one value on stdout, with documented names, and no NaN."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ WITHOUT = {
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """(words, command) of everything that can be run."""
+    """(words, command) of every command."""
     for name in COMMANDS:
         command = load(name)
         if hasattr(command, "commands"):
@@ -44,7 +44,7 @@ def test_every_command_has_it() -> None:
 
 
 def parsed(text: str) -> Any:
-    """The one JSON value. NaN and infinity, which JSON has not, fail."""
+    """The single JSON value. Fails for NaN and infinity, which are not JSON."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} in {text[:200]}")
@@ -52,7 +52,7 @@ def parsed(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-# words -> (arguments, the names in the object, or in the first object of the list; none: no objects, or any names)
+# words -> (arguments, names in the object or in the first object of the list; "": no objects, or any names)
 CASES: dict[str, list[tuple[str, str]]] = {
     "convert": [
         (
@@ -147,7 +147,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("{model} -f {questions} --multiple-choice", "acc_norm chance n_processed n_tasks n_tokens stderr"),
         ("{model} -f {endings} --hellaswag", "acc_norm high low n_processed n_tasks n_tokens"),
     ],
-    "eval": [("{model} --tasks goes_on --tasks-dir {tasks} --limit 1", "")],  # the names are the harness's
+    "eval": [("{model} --tasks goes_on --tasks-dir {tasks} --limit 1", "")],  # the harness chooses the names
     "bench": [
         (
             "{model} -p 4 -n 0 -r 1 --no-start",
@@ -195,7 +195,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
 
 SLOW = ("bench", "eval")
 
-# what has to be there first
+# commands that have to run first
 BEFORE = {
     "gguf merge": "gguf split {model} {out}/s --split-max-tensors 100",
     "gguf set": "quantize {model} {out}/q.gguf Q8_0",
@@ -213,7 +213,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_cache: None) -> Ite
 
 @pytest.fixture
 def places(files: dict[str, Path], tmp_path: Path, prose: Path, bundled: Path, hub: Hub, cli: Cli) -> dict[str, str]:
-    """What the arguments of `CASES` name."""
+    """The values of the placeholders in `CASES`."""
     hub.add("org/g", {"g-Q8_0.gguf": files["q8_0"]})
     sentence = "The model reads the text and"
     made = {
@@ -244,7 +244,7 @@ def places(files: dict[str, Path], tmp_path: Path, prose: Path, bundled: Path, h
 def test_one_value_with_these_names(
     words: str, places: dict[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = Machine("cpu", "avx2", 1, 40.0, 200.0, {})  # to measure them takes seconds
+    limits = Machine("cpu", "avx2", 1, 40.0, 200.0, {})  # measuring them takes seconds
     monkeypatch.setattr("hybrid.infer.bench.machine.measure_machine", lambda n_threads: limits)
     for command in filter(None, [BEFORE.get(words)]):
         ok(cli(*(word.format(**places) for word in command.split())))

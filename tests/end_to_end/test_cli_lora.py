@@ -16,7 +16,7 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.fixture(scope="module")
 def adapter(bundled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random adapter of the bundled model, as PEFT would save it."""
+    """A random adapter for the bundled model, in PEFT's format."""
     from hybrid.convert.checkpoint import Checkpoint
 
     rng, thin = np.random.default_rng(6), {}

@@ -1,4 +1,4 @@
-"""--numa in every command that loads a model: a line on stderr says what was spread, and none does unasked."""
+"""--numa in every command that loads a model: a line on stderr says what was spread; without it there is no line."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""A wheel holds what the checkout holds, and installs: with pip, with uv, and as a tool (uv's way, and that of pipx).
+"""A wheel holds what the checkout holds, and installs: with pip, with uv, and as a tool (as uv and pipx do it).
 
-Nothing is fetched: what hybrid depends on is that of the environment of the tests. Other Pythons must be asked for, and
-everything is fetched for them: PYTHONS=python3.12:python3.13 pytest tests/end_to_end/test_cli_packaging.py
+Nothing is downloaded: dependencies are those of the tests' environment. Other Pythons are tested on request, and then
+everything is downloaded: PYTHONS=python3.12:python3.13 pytest tests/end_to_end/test_cli_packaging.py
 """
 
 import importlib.metadata
@@ -29,12 +29,12 @@ SETUPTOOLS = TOML["tool"]["setuptools"]
 REQUIRED = [re.split(r"[^\w.-]", text)[0] for text in TOML["project"]["dependencies"]]
 PAGE = "hybrid.cli.serve.page"
 DATA = {"hybrid.bundled", f"{PAGE}.licences", f"{PAGE}.static", f"{PAGE}.static.vendor"}
-# read in the repository, not by the program
+# only read in the repository
 DOCUMENTS = {".md"}
 
 
 def place_of(path: Path) -> Path:
-    """Where a file of the checkout is installed: library is the package `hybrid` itself."""
+    """Where a file of the checkout is installed: the folder library becomes the package `hybrid` itself."""
     parts = path.relative_to(ROOT).parts
     return Path("hybrid", *parts[parts[0] == "library" :])
 
@@ -74,7 +74,7 @@ def test_every_data_file_is_matched() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an sdist, a wheel that was built from it, and log.txt: what setuptools said.
+    """A folder with an sdist, a wheel built from it, and log.txt, the output of setuptools.
 
     Built from a copy of the checkout, because setuptools leaves its build folder there.
     """
@@ -106,7 +106,7 @@ def wheel(built: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with the wheel in it."""
+    """An empty environment with the wheel."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--no-deps"]
@@ -121,20 +121,20 @@ def _packages_of(environment: Path) -> Path:
 
 
 def _share_packages(environment: Path) -> None:
-    """What hybrid depends on is that of the environment of the tests."""
-    # folders named in a .pth file are searched, but .pth files in them are not read: the checkout stays invisible
+    """Take dependencies from the tests' environment."""
+    # Python searches the folders of a .pth file but does not read their .pth files: the checkout stays invisible
     site_packages = {str(importlib.metadata.distribution(name).locate_file("")) for name in REQUIRED}
     (_packages_of(environment) / "of_the_tests.pth").write_text("\n".join(sorted(site_packages)) + "\n")
 
 
 def _share_compiled(one: Path, other: Path) -> None:
-    """The encoders that numba compiled for one environment serve another with the same files: half a minute less."""
+    """Copy the encoders that numba compiled for one environment to another with the same files: saves half a minute."""
     source, target = (_packages_of(folder) / "hybrid" for folder in (one, other))
     for cache in source.rglob("quant/**/__pycache__"):
         there = target / cache.relative_to(source)
         for path in cache.parent.glob("*.py"):
             assert path.read_bytes() == (there.parent / path.name).read_bytes()
-            shutil.copystat(path, there.parent / path.name)  # numba goes by time and size
+            shutil.copystat(path, there.parent / path.name)  # numba compares time and size
         there.mkdir(exist_ok=True)
         for path in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
             shutil.copy2(path, there)
@@ -170,7 +170,7 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
 
 
 @pytest.mark.packaging
-@pytest.mark.timeout(900)  # encoders are compiled anew for it
+@pytest.mark.timeout(900)  # it compiles the encoders
 def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     modules = sorted(
         ".".join(place_of(path).with_suffix("").parts).removesuffix(".__init__")
@@ -198,7 +198,7 @@ def _demo(environment: Path, folder: Path) -> None:
 
 @pytest.mark.packaging
 def test_what_an_index_would_take(built: Path) -> None:
-    """twine's check, and nothing that setuptools warns of: a folder that it will leave out one day, say."""
+    """twine's check passes, and setuptools gives no warnings, such as of a folder that it will ignore."""
     files = [str(path) for path in built.iterdir() if path.suffix in (".gz", ".whl")]
     assert len(files) == 2
     log = (built / "log.txt").read_text()
@@ -212,7 +212,7 @@ def test_what_an_index_would_take(built: Path) -> None:
 
 @pytest.mark.packaging
 def test_the_sdist_holds_the_tree(built: Path) -> None:
-    """The packages as they lie in the checkout, and nothing that is made when they run."""
+    """The packages as in the checkout, without files that runs create."""
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {Path(*Path(member.name).parts[1:]) for member in archive.getmembers() if member.isfile()}
     more = {Path(name) for name in ("PKG-INFO", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")}
@@ -230,7 +230,7 @@ def test_the_sdist_holds_the_tree(built: Path) -> None:
 
 @pytest.fixture
 def uv(tmp_path: Path) -> Callable[..., None]:
-    """uv(arguments): fetches nothing, and leaves the user's caches and tools alone. Skips where there is no uv."""
+    """uv(arguments), which downloads nothing and does not touch the user's caches and tools. Skips if uv is missing."""
     if not importlib.util.find_spec("uv"):
         pytest.skip("uv is not installed here: pip install uv")
     program = importlib.import_module("uv").find_uv_bin()
@@ -271,7 +271,7 @@ def test_what_uv_installs_works(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("python", [name for name in os.environ.get("PYTHONS", "").split(os.pathsep) if name] or [""])
 def test_other_pythons(python: str, uv: Callable[..., None], wheel: Path, tmp_path: Path) -> None:
-    """As a user installs it, with everything that it depends on."""
+    """As a user installs it, with all dependencies."""
     if not python:
         pytest.skip("fetches what it installs: PYTHONS=python3.12:python3.13 asks for it")
     uv("tool", "install", "--python", python, wheel, UV_OFFLINE="0")

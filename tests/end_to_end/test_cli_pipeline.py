@@ -128,7 +128,7 @@ def test_stop_text_ends_and_is_not_printed(cli: Cli, files: dict[str, Path]) -> 
 
 
 def test_a_run_in_two_halves_is_the_run_in_one(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
-    """With --state in between: same tokens, sampled, with penalties."""
+    """With --state in between: the same tokens, sampled, with penalties."""
     options = ["--seed", "7", "--temp", "1.0", "--repeat-penalty", "1.1", "--json"]
     whole = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 30, *options)))
     state = tmp_path / "half.state"
@@ -206,7 +206,7 @@ def test_what_a_conversion_on_the_way_could_not_keep(cli: Cli, data_dir: Path, t
 def test_a_signal_ends_quietly(
     program: Path, files: dict[str, Path], prose: Path, tmp_path: Path, command: str, name: str, code: int
 ) -> None:
-    """While the model computes: no traceback, no half a state file. Two of the processes are not forked."""
+    """During computation: no traceback, no partial state file. Two of the processes are not forked."""
     options = {
         "run": ["-p", PROMPT, "-n", "-1", "-c", "65536", "--state", tmp_path / "s.state"],
         "perplexity": ["-f", prose, "-c", "16", "-b", "16"],
@@ -230,8 +230,8 @@ def test_a_signal_ends_quietly(
 
 
 def test_numpy_does_not_drop_a_signal(cli: Cli, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """numpy asks what it is given for `__array_ufunc__`, and drops whatever is raised meanwhile. Up to Python 3.11 a
-    class of `enum` answers with Python code, in which a signal may be handled: the run would go on as if none came."""
+    """numpy asks its arguments for `__array_ufunc__`, and drops exceptions meanwhile. Up to Python 3.11 `enum` classes
+    answer with Python code, in which a signal may be handled: the run would continue as if there was none."""
     asked: set[str] = set()
 
     def answer(cls: type, name: str) -> Any:
@@ -281,7 +281,7 @@ def prompts(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path, tmp_path: Path) -> None:
-    """The answers do not depend on how many are drawn at a time, and a run goes on where it was interrupted."""
+    """Answers do not depend on the batch size, and an interrupted run continues."""
     out = tmp_path / "out.jsonl"
     options = ("run", files["q8_0"], "-f", prompts, "--n-samples", 3, "-n", 9, "-c", 256, "--seed", 5)
     code, text, err = cli(*options, "--parallel", 1)
@@ -298,12 +298,12 @@ def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path, tmp_
     assert code == 0 and " guesses came true)" in err
     code, plain, err = cli(*options, "-n", 40, "--temp", 0)
     assert guessed == plain and "guesses" not in err
-    # one answer alone, and the same as a completion
+    # one answer alone, as a single prompt
     alone = json.loads(
         ok(cli("run", files["q8_0"], "--raw", "-p", LINES[0]["prompt"], "-n", 9, "-c", 256, "--seed", 6, "--json"))
     )
     assert alone["text"] == rows[1]["text"]
-    # cut off in the middle of a line
+    # ends within a line
     out.write_text(text[: len(text) * 2 // 3])
     code, _, err = cli(*options, "--parallel", 4, "-o", out)
     assert code == 0 and "were there" in err
@@ -353,7 +353,7 @@ def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: 
 
 
 def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two turns, saved and loaded: the second turn processes only itself, and the chat goes on where it was."""
+    """Two turns, saved and loaded: the second turn processes only its own tokens, and the chat continues."""
     from hybrid.cli.chat.commands import COMMANDS
     from hybrid.cli.chat.session import ChatSession
     from hybrid.infer import LoadedModel

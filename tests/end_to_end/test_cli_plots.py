@@ -1,4 +1,4 @@
-"""--plot of perplexity, KL divergence and quantize: the picture beside the report, and what it does not go with."""
+"""--plot of perplexity, KL divergence and quantize: the picture beside the report, and options that exclude it."""
 
 import json
 import xml.etree.ElementTree as ET

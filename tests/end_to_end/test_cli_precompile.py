@@ -1,4 +1,4 @@
-"""`hybrid precompile`: what a model needs is there before it runs."""
+"""`hybrid precompile`: a model's kernels exist before it runs."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`hybrid run --n-probs`: the numbers of the server, of one answer and of a file of prompts; and what is refused."""
+"""`hybrid run --n-probs`: the same numbers as the server, for one answer and a file of prompts; refused options."""
 
 import json
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_the_numbers_are_those_of_the_server(
 def test_a_token_without_a_choice_is_certain_after_the_samplers(
     server: Server, cli: Cli, files: dict[str, Path], sampled: bool
 ) -> None:
-    """What the form of the answer leaves no choice about is not drawn: the last draw's numbers are not its own."""
+    """A token that the form forces is not sampled: it must not repeat the numbers of the last sampled one."""
     asked = [
         "run",
         files["q8_0"],
@@ -115,7 +115,7 @@ def test_a_table_beside_the_text(cli: Cli, files: dict[str, Path]) -> None:
     data = json.loads(ok(cli(*asked, "--n-probs", 3, "--json")))
     for line, one in zip(lines[head + 1 :], data["completion_probabilities"], strict=False):
         assert line.startswith(json.dumps(one["token"], ensure_ascii=False)) and line.count("%") == 4
-        # greedy: the drawn token is the likeliest
+        # greedy: the sampled token is the most likely
         assert line.count(json.dumps(one["token"], ensure_ascii=False)) == 2
     assert len(lines) == head + 1 + 5 + 1
 

@@ -1,4 +1,4 @@
-"""hybrid quantize, imatrix and the KL divergence of what they make, on the bundled model."""
+"""hybrid quantize, imatrix and the KL divergence of their files, with the bundled model."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_quantize_reports_every_tensor(cli: Cli, files: dict[str, Path], tmp_pat
 
 
 def test_compiling_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, before the first of several kernels, so that whoever waits learns why."""
+    """The note is printed once, before the first of several kernels, so that a user learns the reason for waiting."""
 
     def compiles(*args: object, **options: object) -> None:
         compiling.watch()
@@ -60,7 +60,7 @@ def test_quantize_dry_run_and_requantize(cli: Cli, files: dict[str, Path], tmp_p
 def test_quantize_a_checkpoint_without_a_file_between(
     cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path
 ) -> None:
-    """A folder gives the bytes that converting first and quantizing then gives."""
+    """A folder gives the same bytes as converting it and then quantizing."""
     for name, source in (("folder", bundled), ("file", files["bf16"])):
         ok(cli("quantize", source, tmp_path / f"{name}.gguf", "Q4_K_M"))
     assert (tmp_path / "folder.gguf").read_bytes() == (tmp_path / "file.gguf").read_bytes()
@@ -120,7 +120,7 @@ def test_quantize_refuses(cli: Cli, files: dict[str, Path], tmp_path: Path, opti
 
 
 def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
-    """Collected in one go or in two, merged, shown, used."""
+    """Collected in one or two runs, merged, shown, used."""
     whole, parts, both = (tmp_path / f"{name}.gguf" for name in ("whole", "parts", "both"))
     measure = ("imatrix", files["bf16"], "-f", prose, "-c", "64", "-b", "64")
     ok(cli(*measure, "-o", whole, "--chunks", 4))
@@ -175,7 +175,7 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
 
 
 def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
-    """The original against itself is near 0, more bits taken away are more divergence."""
+    """Near 0 for the original against itself; larger with fewer bits."""
     base, small = tmp_path / "base.kld", tmp_path / "q3.gguf"
     out = ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "64", "--chunks", 4, "--kl-divergence-base", base))
     assert "Final estimate: PPL = " in out
@@ -200,7 +200,7 @@ def test_kl_divergence(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: 
 
 
 def test_quantize_to_a_size(cli: Cli, small: dict[str, Path], tmp_path: Path) -> None:
-    """Within the target and close to it; what the user names keeps its type."""
+    """The size is at most the target and close to it; tensors that the user names keep their type."""
     out = tmp_path / "x.gguf"
     for args, low, high in (
         (("--target-bpw", "4.5"), 4.45, 4.5),
@@ -229,7 +229,7 @@ def test_quantize_to_a_size(cli: Cli, small: dict[str, Path], tmp_path: Path) ->
 def test_quantize_to_a_size_by_what_matters(
     cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Types that were chosen by measuring diverge less than the fixed recipe of the same size."""
+    """Types chosen by measuring give a smaller divergence than the fixed recipe of the same size."""
     monkeypatch.setattr("hybrid.pipeline.target.N_CTX", 64)
     monkeypatch.setattr("hybrid.pipeline.target.CHUNKS", 2)
     base, recipe, chosen = (tmp_path / name for name in ("base.kld", "recipe.gguf", "chosen.gguf"))
@@ -251,7 +251,7 @@ def test_quantize_to_a_size_by_what_matters(
 def test_quantize_within_a_divergence(
     cli: Cli, small: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the file is said to diverge is what `perplexity` measures of it, and within the limit."""
+    """The reported divergence of the file equals that of `perplexity`, and is within the limit."""
     monkeypatch.setattr("hybrid.pipeline.target.CHUNKS", 1)
     for module in ("target", "max_kld"):
         monkeypatch.setattr(f"hybrid.pipeline.{module}.N_CTX", 64)

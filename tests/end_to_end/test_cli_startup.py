@@ -1,4 +1,4 @@
-"""What a run has to wait for before it begins: the modules that it imports."""
+"""The modules that a run imports before it begins."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ code = m.run(sys.argv[1:])
 print(*sys.modules, sep="\\n", file=sys.stderr)
 sys.exit(code)
 """
-# of ours, in the rooms that not every run needs all of; kernels, layers and the floor are every model's
+# rooms of hybrid that not every run needs entirely; every model needs kernels, layers and the floor
 ROOMS = (
     "cli.", "display.", "hub.", "pipeline.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.",
 )  # fmt: skip
@@ -50,7 +50,7 @@ HEAVY = ("jinja2", "llguidance", "numba", "prompt_toolkit", "pydantic", "pygment
 
 
 def imported(*args: object) -> set[str]:
-    """All modules that a command line in a process of its own has imported at its end."""
+    """All modules that a command line has imported at its end, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, *map(str, args)], capture_output=True, text=True, timeout=240, check=True
     )
@@ -58,16 +58,16 @@ def imported(*args: object) -> set[str]:
 
 
 def ours(modules: set[str]) -> set[str]:
-    """Those of ROOMS, without the package in front."""
+    """The names in ROOMS, without `hybrid.`."""
     names = {name.removeprefix("hybrid.") for name in modules if name.startswith("hybrid.")}
     return {name for name in names if f"{name}.".startswith(ROOMS) and not f"{name}.".startswith(FLOOR)}
 
 
 def test_a_completion_imports_what_it_needs(files: dict[str, object]) -> None:
-    """No chat, no template, no forms, no files of prompts: these took 50 ms of every run."""
+    """No chat, template, forms or files of prompts: these took 50 ms of every run."""
     given = ("run", files["q8_0"], "--raw", "-p", "A cache", "-n", 2, "--greedy")
     modules = imported(*given)
-    if "numba" in modules:  # its kernels were compiled
+    if "numba" in modules:  # it compiled kernels
         modules = imported(*given)
     more = ours(modules) - PLAIN
     assert not more, f"`hybrid run -p` imports {sorted(more)}: import it where it is needed"

@@ -1,4 +1,4 @@
-"""`hybrid run --think`: thoughts apart from the answer, switched, ended by a budget, and what is refused."""
+"""`hybrid run --think`: thoughts apart from the answer, switched on or off, ended by a budget; refused options."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def thinker(files: dict[str, Path], cli: Cli, tmp_path: Path) -> Path:
 
 
 def test_thoughts_are_no_output(thinker: Path, cli: Cli) -> None:
-    """This model has not learned to end them: without --think off all of it is thoughts."""
+    """This model has not learned to end thoughts: without --think off all its output is thoughts."""
     asked = ["run", thinker, "-p", "Why?", "-n", "12", *DRAWN]
     code, out, err = cli(*asked)
     assert code == 0 and out == "" and "thought for 12 tokens (--json tells what)" in err
@@ -41,7 +41,7 @@ def test_a_budget_ends_them(spec: str, thinker: Path, cli: Cli) -> None:
     assert report["reasoning_content"] and report["text"]
     with LoadedModel.load(thinker, n_ctx=64) as model:
         assert len(model.tokenizer.encode(report["reasoning_content"], add_special=False)) <= 5 + 1
-    # behind them the form holds
+    # after them the form holds
     told = json.loads(ok(cli(*asked, "-n", "60", "--choice", "yes", "--choice", "no", "--json")))
     assert told["text"] in ("yes", "no") and told["reasoning_content"] == report["reasoning_content"]
     none = json.loads(ok(cli(*[*asked[:5], "0", *asked[6:]], "-n", "60", "--choice", "yes", "--json")))
@@ -62,7 +62,7 @@ def test_lines_of_messages(thinker: Path, cli: Cli, tmp_path: Path) -> None:
 
 
 def test_thoughts_that_leave_the_history_cost_the_tail(thinker: Path) -> None:
-    """In tokens, on a model whose state cannot be cut."""
+    """The cost in tokens, on a model whose state cannot be cut."""
     with LoadedModel.load(thinker, n_ctx=1024, checkpoint_budget=64 << 20) as model:
         chat = Conversation(
             model,
@@ -81,7 +81,7 @@ def test_thoughts_that_leave_the_history_cost_the_tail(thinker: Path) -> None:
             if turn.parent is None:
                 assert processed > 120
                 continue
-            # the last answer without its thoughts, the question, and what stands around them
+            # the last answer without its thoughts, the question, and the template around them
             least = len(model.tokenizer.encode(turn.parent.answer.text + question, add_special=False))
             assert processed <= least + 30, (processed, least)
 

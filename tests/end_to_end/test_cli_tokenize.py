@@ -1,4 +1,4 @@
-"""`hybrid tokenize`: the tokens that the model's own tokenizer gives."""
+"""`hybrid tokenize`: the tokens of the model's own tokenizer."""
 
 import io
 import json

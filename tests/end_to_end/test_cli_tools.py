@@ -1,4 +1,4 @@
-"""`hybrid run` with tools: one message, files of messages, a chat that goes on by files, and what is refused."""
+"""`hybrid run` with tools: one message, files of messages, a chat continued through files; refused options."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ WEATHER = {
 }
 CLOCK = {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
 TOOLS = [{"type": "function", "function": function} for function in (WEATHER, CLOCK)]
-ENDS = ["--logit-bias", "2=20"]  # </s> as soon as it may come: behind the first call
+ENDS = ["--logit-bias", "2=20"]  # </s> as early as allowed: after the first call
 DRAWN = ["--temp", "1", "--seed", "5", "-n", "400", *ENDS]
 
 
@@ -56,13 +56,13 @@ def test_a_call_is_a_line_of_json(name: str, files: dict[str, Path], cli: Cli, t
 
 
 def test_a_chat_goes_on_by_files(files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
-    """A state whose last answer calls something waits for the result: each run is one step of a script's loop."""
+    """A state whose last answer calls a tool waits for the result: each run is one step of a script's loop."""
     model, state = templated(cli, files["q8_0"], OWN, tmp_path), tmp_path / "chat.state"
     chat = ["run", model, "--state", state, *DRAWN, "--json", "--think", "off"]
     first = json.loads(ok(cli(*chat, "--tools", tools, "--tool-choice", "get_weather", "-p", "Rain?")))
     (call,) = first["tool_calls"]
     second = json.loads(ok(cli(*chat, "-p", "It rains.")))
-    # </s>, the result and the prompt for an answer: tools, question and call are known as they were drawn
+    # only </s>, the result and the prompt for an answer are new: tools, question and call are reused as sampled
     assert second["prompt_tokens"] < 60 < first["prompt_tokens"]
     assert "tool_calls" not in second, "behind results the model may answer"
     shown = ok(cli("state", "show", state))
@@ -184,7 +184,7 @@ def test_a_checkpoint_without_a_template(cli: Cli, tmp_path: Path, files: dict[s
 
 
 def _without_template(model: Path, folder: Path) -> Path:
-    """A copy whose key has another name of the same length."""
+    """A copy in which the template's key has another name of the same length."""
     path = folder / "plain.gguf"
     path.write_bytes(model.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_nothing_", 1))
     return path
