@@ -1,4 +1,5 @@
-"""`hybrid run -f FILE.jsonl --cluster`: the bytes of one process, whatever happens to workers, scheduler and client."""
+"""`hybrid run -f FILE.jsonl --cluster`: the bytes of a single process, whatever happens to workers, scheduler and
+client."""
 
 import json
 import os
@@ -20,14 +21,14 @@ from hybrid.infer.kernels.emit.isa import host
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
-PATIENCE = 120  # seconds on a busy machine
+PATIENCE = 120  # seconds, for a busy machine
 N = 24
 POISON = "Question 7:"
 
 
 @pytest.fixture(scope="module")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few documents, and questions about them, not in their order; prompts that are alone."""
+    """Questions about a few documents, in mixed order, and prompts that share nothing."""
     path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
     documents = [f"A document about number {i} and its many states, which are kept. " * 3 for i in range(5)]
     lines = [{"prompt": f"{documents[i % 5]}Question {i}:", "id": f"q{i}"} for i in range(N - 4)]
@@ -43,7 +44,7 @@ def command(files: dict[str, Path], prompts: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What one process writes."""
+    """The output of a single process."""
     out = tmp_path_factory.mktemp("whole") / "out.jsonl"
     subprocess.run([*HYBRID, *command, "-o", str(out)], check=True, capture_output=True, timeout=PATIENCE)
     return out.read_text()
@@ -60,7 +61,7 @@ def test_the_bytes_of_one_process(cli: Cli, command: list[str], whole: str, obed
 
 
 def test_samples_probabilities_and_forms(cli: Cli, command: list[str], obedient: Workers, tmp_path: Path) -> None:
-    """What one process is told in options and in lines reaches the workers."""
+    """All options and settings of lines reach the workers."""
     more = ["--n-samples", "3", "--n-probs", "2", "--regex", "[a-z ]{1,20}", "--stop", "the"]
     file = tmp_path / "p.jsonl"
     file.write_text('{"prompt": "One is"}\n"Two is"\n{"prompt": "Three is", "choice": ["yes", "no"], "id": [1]}\n')
@@ -82,7 +83,7 @@ def test_a_run_goes_on_after_either_command(
 ) -> None:
     out = tmp_path / "out.jsonl"
     some = "".join(whole.splitlines(keepends=True)[:5])
-    out.write_text(some + '{"index": 5, "id"')  # by a process that was killed
+    out.write_text(some + '{"index": 5, "id"')  # left by a killed process
     code, _, err = cli(*command, "-o", out, "--cluster", obedient.address)
     assert code == 0 and "(5 were there)" in err and out.read_text() == whole
     assert {int(line.split()[0]) for line in obedient.read("answered")} == set(range(5, N))
@@ -107,7 +108,8 @@ def test_four_processes_of_this_machine(command: list[str], whole: str, tmp_path
     ["drawing", *(pytest.param(p, marks=pytest.mark.slow) for p in ("connecting", "loading", "reading", "between"))],
 )
 def test_a_worker_dies_in_every_phase(cli: Cli, command: list[str], whole: str, obedient: Workers, phase: str) -> None:
-    """Each alone: of several at once, one that the others leave nothing to do would never come to its phase."""
+    """The phases are tested one by one: with several orders at once, a worker left without work would never reach its
+    phase."""
     obedient.order(phase)
     code, out, err = cli(*command, "--cluster", obedient.address)
     assert obedient.done(phase), "one was killed"
@@ -117,7 +119,7 @@ def test_a_worker_dies_in_every_phase(cli: Cli, command: list[str], whole: str, 
 
 
 def test_an_idle_worker_dies(cli: Cli, command: list[str], obedient: Workers, tmp_path: Path) -> None:
-    """Nothing is lost, and nobody hears of it."""
+    """No output is lost, and no message is printed."""
     file = tmp_path / "p.jsonl"
     file.write_text('"One is"\n')
     given = [str(file) if Path(word).suffix == ".jsonl" else word for word in command]
@@ -164,7 +166,7 @@ def test_a_prompt_that_kills_is_set_aside(
 def test_one_joins_late_and_one_does_not_fit(
     cli: Cli, command: list[str], whole: str, files: dict[str, Path], obedient: Workers, tmp_path: Path
 ) -> None:
-    """In a run that began without them. The second gets nothing to do, which it would fail in, and leaves."""
+    """Both join a run that began without them. The second, which has another file, gets no work, and leaves."""
     name = files["q8_0"].name
     (tmp_path / name).write_bytes(files["bf16"].read_bytes())
     env = {"NO_SHARED_FOLDER": "1", "HYBRID_MODELS": str(tmp_path), "SECONDS_TO_LOOK": "1.5"}
@@ -200,7 +202,7 @@ def test_a_worker_of_another_version(cli: Cli, command: list[str], obedient: Wor
 def test_a_worker_of_another_code_path(
     cli: Cli, command: list[str], whole: str, files: dict[str, Path], obedient: Workers
 ) -> None:
-    """It counts for BF16 weights only, and not with --exact."""
+    """Its code path matters for BF16 weights only, and not with --exact."""
     with obedient.late("plain", {"OTHER_PATH": "1"}):
         obedient.client.wait_for_workers(3, timeout=PATIENCE)
         assert ok(cli(*command, "--cluster", obedient.address)) == whole
@@ -212,7 +214,7 @@ def test_a_worker_of_another_code_path(
 def test_a_worker_with_another_file(
     cli: Cli, command: list[str], whole: str, files: dict[str, Path], obedient: Workers, tmp_path: Path
 ) -> None:
-    """One that does not see the client's folder: what counts is what its own file holds, not its name."""
+    """A worker that does not see the client's folder is judged by the content of its file, not by the name."""
     name, own = files["q8_0"].name, tmp_path / "own"
     own.mkdir()
     (own / name).write_bytes(files["bf16"].read_bytes())
@@ -245,7 +247,7 @@ def test_a_full_disk_at_the_client(cli: Cli, command: list[str], whole: str, obe
 
 
 def children(pid: int) -> list[int]:
-    """Processes below it."""
+    """Processes started by this one, directly and indirectly."""
     found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = {int(line.split()[0]): int(line.split()[1]) for line in found.splitlines()}
     below = {pid}
@@ -274,7 +276,7 @@ def wait_for(happened: "object", what: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["starting", "answering"])
 def test_an_interrupt_leaves_no_process(moment: str, command: list[str], whole: str, tmp_path: Path) -> None:
-    """As a terminal sends it: to the client and to its workers."""
+    """The signal goes to the client and its workers, as from a terminal."""
     out, orders = tmp_path / "out.jsonl", tmp_path / "orders"
     orders.mkdir()
     (orders / "slow").write_text("0.3")
@@ -331,7 +333,7 @@ def test_the_scheduler_is_killed(command: list[str], whole: str, tmp_path: Path)
 
 
 def test_no_certificates(files: dict[str, Path], tmp_path: Path) -> None:
-    """In a process of its own: what Dask's client says when it is destroyed is part of it."""
+    """In a process of its own: its output includes what Dask's client prints when it is destroyed."""
     file = tmp_path / "cluster.json"
     with LocalCluster(
         n_workers=0,

@@ -1,6 +1,6 @@
-"""`--cluster` in short: each kind of work by two workers in this process, and stages by two processes of this machine.
+"""`--cluster` in short: each kind of work on two workers in this process, and stages on two local processes.
 
-Workers that are processes, some of which die, are in test_cluster.py and its siblings, which the long suite runs.
+Workers in processes, some of which die, are in test_cluster.py and its siblings in the long suite.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SMALL = "jamba-dense"
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[str]:
-    """The address of a scheduler with two workers, which are threads of this process."""
+    """The address of a scheduler with two workers in threads of this process."""
     with LocalCluster(
         n_workers=2,
         threads_per_worker=1,
@@ -77,7 +77,7 @@ def test_what_cannot_be(cli: Cli, files: dict[str, Path], tmp_path: Path, monkey
 
 
 def test_another_source_on_a_worker(bundled: Path, tmp_path: Path) -> None:
-    """A checkpoint of the same path whose files are others."""
+    """A checkpoint with the same path and other files."""
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     for path in bundled.iterdir():

@@ -1,4 +1,4 @@
-"""--cluster where something ends or fails in the middle: no half file, no unfinished one, no process left behind."""
+"""--cluster commands that end or fail in the middle: no partial file, no unfinished file, no process left behind."""
 
 import contextlib
 import os
@@ -22,12 +22,12 @@ from end_to_end.outcomes import Cli, failed, ok
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 OLD = b"what was there before"
-PATIENCE = 240  # seconds in which a process has to end on a busy machine
+PATIENCE = 240  # seconds until a process has to end on a busy machine
 
 
 @contextlib.contextmanager
 def started(*args: object) -> Iterator[subprocess.Popen[str]]:
-    """A command in a group of its own, which a terminal's Ctrl-C would reach as a whole."""
+    """A command in a process group of its own, all of which gets a terminal's Ctrl-C."""
     process = subprocess.Popen(
         [sys.executable, "-m", "hybrid.cli", *map(str, args)],
         stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def daskd(file: Path, orders: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A scheduler in a process of its own, which writes `file`, and a worker that obeys `orders`."""
+    """A scheduler in a process of its own, which writes `file`, and a worker that follows `orders`."""
     given = ["--scheduler-file", str(file), "--no-dashboard", "--host", "127.0.0.1"]
     dask, quiet = [sys.executable, "-m", "dask"], {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     scheduler = subprocess.Popen([*dask, "scheduler", "--port", "0", *given], **quiet)  # type: ignore[call-overload]
@@ -104,7 +104,7 @@ def test_interrupted(command: str, files: dict[str, Path], prose: Path, tmp_path
 
 
 def test_a_local_worker_that_dask_gives_up_comes_again() -> None:
-    """Dask closes the nanny of a process that died while it started."""
+    """Dask closes the nanny of a process that died while starting."""
     from hybrid.cli.cluster.local_workers import kept_up
 
     with (
@@ -134,7 +134,7 @@ def test_a_local_worker_that_dask_gives_up_comes_again() -> None:
 def test_workers_killed_around_a_tensor(
     command: str, files: dict[str, Path], bundled: Path, tmp_path: Path, cli: Cli, obedient: Workers
 ) -> None:
-    """One before it writes, one in the middle of that, one that has not yet said that it is done."""
+    """One before it writes, one while it writes, one before it reports that it is done."""
     alone, out = tmp_path / "alone.gguf", tmp_path / "out.gguf"
     ok(cli(*command.format(**files, bundled=bundled, out=alone).split()))
     out.write_bytes(OLD)
@@ -148,7 +148,7 @@ def test_workers_killed_around_a_tensor(
 
 
 def test_workers_killed_around_a_measurement(files: dict[str, Path], prose: Path, cli: Cli, obedient: Workers) -> None:
-    """One that is looked at, one that loads the model, one that is to measure, one that has."""
+    """One during the check of the workers, one while loading the model, one before its measurement, one after."""
     command = ("perplexity", files["q8_0"], "-f", prose, "-c", 64, "-b", 64, "--chunks", 12, "-t", 1)
     moments = ("connecting", "loading", "part", "done")
     for moment in moments:
@@ -159,7 +159,7 @@ def test_workers_killed_around_a_measurement(files: dict[str, Path], prose: Path
 
 
 def test_a_copy_goes_with_the_worker_that_made_it(files: dict[str, Path], obedient: Workers) -> None:
-    """That in which matrices are quantized to see what it does: as large as the model."""
+    """The copy, as large as the model, in which matrices are quantized on trial."""
 
     def make(path: Path) -> tuple[Path, int]:
         from hybrid.cli.cluster.held_models import HERE
@@ -221,8 +221,8 @@ def test_an_interrupt_leaves_workers_to_others(
     cli: Cli,
     obedient: Workers,
 ) -> None:
-    """They stop, hold nothing of it, and do what they are asked next. outlasts: what a worker is in the middle of goes
-    on for longer than the client is there."""
+    """The workers stop, keep nothing of the command, and do the next work. outlasts: a worker's current step takes
+    longer than the client lives."""
     out, prompts = tmp_path / "out", tmp_path / "prompts.jsonl"
     prompts.write_text('"One is"\n"Two are"\n')
     words = command.format(**files, prompts=prompts, prose=prose, bundled=bundled, out=out).split()
@@ -235,7 +235,7 @@ def test_an_interrupt_leaves_workers_to_others(
             wait_for(lambda: not any(obedient.client.run(users).values()), "they are in use")
         (obedient.orders / "hold").unlink()
 
-    def users() -> int:  # in a function, or it is looked for in a module that workers do not have
+    def users() -> int:  # a local function: workers do not have this test's module
         from hybrid.cli.cluster.held_models import HERE
 
         return HERE._users
@@ -312,7 +312,7 @@ def test_a_disk_that_takes_no_more(
 def test_a_folder_that_workers_do_not_see(
     files: dict[str, Path], tmp_path: Path, cli: Cli, obedient: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on machines that have each a disk of its own."""
+    """As on machines with separate disks."""
     from hybrid.quant.ggml.writer import GGUFWriter
 
     lay_out = GGUFWriter.lay_out

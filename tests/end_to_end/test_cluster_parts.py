@@ -1,4 +1,4 @@
-"""--cluster: commands whose work is divided into parts give the figures and files of one process, to the bit."""
+"""--cluster: commands whose work is divided into parts give the figures and files of one process, bit for bit."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def workers() -> Iterator[str]:
 
 @pytest.fixture
 def same(cli: Cli, workers: str) -> Callable[..., str]:
-    """same(command line): its output, which is that of the workers too."""
+    """same(command line): its output, which must be the same with workers."""
 
     def call(*args: object) -> str:
         alone = ok(cli(*args, "-t", 1))
@@ -52,7 +52,7 @@ def same(cli: Cli, workers: str) -> Callable[..., str]:
 
 
 def figures(text: str) -> Any:
-    """Of JSON, without how long it took."""
+    """The JSON output without the time."""
     value = json.loads(text)
     value.pop("seconds", None)
     return value
@@ -61,7 +61,7 @@ def figures(text: str) -> Any:
 def test_a_worker_with_one_slot_reads_a_beginning_once(
     cli: Cli, workers: str, files: dict[str, Path], tmp_path: Path
 ) -> None:
-    """It sees one prompt at a time, and is told where others part from it."""
+    """It sees one prompt at a time, and learns where other prompts diverge from it."""
     documents = [f"A document about number {i} and its states, which are kept. " * 4 for i in range(8)]
     lines = [json.dumps({"prompt": f"{documents[i % 8]}Question {i}:"}) + "\n" for i in range(24)]
     (tmp_path / "prompts.jsonl").write_text("".join(lines))
@@ -176,8 +176,8 @@ def test_types_by_what_each_matrix_does(data_dir: Path, prose: Path, tmp_path: P
 def test_within_a_divergence(
     data_dir: Path, prose: Path, tmp_path: Path, workers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trials are written and measured by the workers, in a folder of which nothing is left. What single matrices do is
-    another test's."""
+    """Workers write and measure trials, and leave nothing in their folder. Another test covers trials of single
+    matrices."""
     monkeypatch.setattr("hybrid.pipeline.max_kld.CHUNKS", 4)
     path, text, trials = tmp_path / "m.gguf", prose.read_text(), tmp_path / "trials"
     trials.mkdir()

@@ -1,4 +1,4 @@
-"""`--stages N --cluster`: the output of one process, by workers that have some of the layers each."""
+"""`--stages N --cluster`: the output of a single process, by workers with some of the layers each."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from hybrid.infer import LoadedModel
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
-PATIENCE = 120  # seconds on a busy machine
+PATIENCE = 120  # seconds, for a busy machine
 PROMPT = "A state that is kept says more than"
 
 
@@ -97,13 +97,13 @@ def kill_one(two: Workers, but: int = -1) -> None:
 
 
 def kept(two: Workers) -> list[Path]:
-    """What stages keep on disk."""
+    """The files that stages keep on disk."""
     (folder,) = set(two.client.run(lambda dask_worker: dask_worker.local_directory.rpartition("/")[0]).values())
     return [*Path(folder, "hybrid-stages").glob("*/*/*")]
 
 
 def read_again(said: str, n: int = 1) -> list[tuple[int, int]]:
-    """Tokens that a command says to have read again, of how many, after each of n losses. It says little more."""
+    """(tokens read again, of how many) after each of n lost workers, from a command's stderr."""
     lost = re.findall(r"the worker with blocks \d+ to \d+ has gone\. Waiting for one in its place\.", said)
     found = re.findall(r"All stages are there\. Reading (\d+) of (\d+) tokens again\.", said)
     assert len(lost) == len(found) == n and "Traceback" not in said, said
@@ -113,7 +113,7 @@ def read_again(said: str, n: int = 1) -> list[tuple[int, int]]:
 def test_a_worker_that_dies_in_a_prompt(
     cli: Cli, files: dict[str, Path], prose: Path, two: Workers, staged: list[str]
 ) -> None:
-    """Two lines say so; its worker comes back, and the answer is what it would have been."""
+    """Two lines report it; its worker comes back, and the answer is unchanged."""
     command = ["run", str(files["q8_0"]), "--raw", "-p", prose.read_text()[:12000], "-n", "8", "--temp", "0"]
     whole = ok(cli(*command))
     process = subprocess.Popen([*HYBRID, *command, *staged], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -130,7 +130,7 @@ def test_a_worker_that_dies_in_a_prompt(
 def test_a_worker_that_dies_while_its_stage_is_opened(
     cli: Cli, files: dict[str, Path], two: Workers, staged: list[str]
 ) -> None:
-    """Before anything is computed the command ends: the model may be too large for that worker."""
+    """Before any computation the command ends: the model may be too large for that worker."""
     two.order("opening")
     says = failed(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", "4", *staged), 1)
     assert "error: a worker was lost while its stage was opened (" in says and two.done("opening")
@@ -139,7 +139,8 @@ def test_a_worker_that_dies_while_its_stage_is_opened(
 def test_a_worker_that_dies_when_its_stage_is_open(
     cli: Cli, files: dict[str, Path], two: Workers, staged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And has not told where: Dask would open it again, once that worker is back, which has another address."""
+    """It dies before it reports its address. Dask would open the stage again on the returned worker, which has another
+    address."""
     answers, before = stages.ClusterLine._answers, set(two.slots)
 
     async def killed_first(line: stages.ClusterLine, tasks: Sequence[Future]) -> list[str]:
@@ -160,7 +161,7 @@ def test_a_worker_that_dies_when_its_stage_is_open(
 def test_who_joins_late_takes_the_place_of_one_that_dies(
     fits: bool, cli: Cli, files: dict[str, Path], two: Workers, staged: list[str]
 ) -> None:
-    """One that does not fit never computes, even where it is there before it has found that out."""
+    """A worker that does not fit never computes, even if it joins before it has found that out."""
     command = ["run", str(files["q8_0"]), "--raw", "-p", PROMPT, "-n", "8", "--temp", "0"]
     env = {} if fits else {"OTHER_VERSION": "1", "SECONDS_TO_LOOK": "1"}
     whole, before = ok(cli(*command)), set(two.slots)
@@ -186,7 +187,7 @@ def test_who_joins_late_takes_the_place_of_one_that_dies(
 def test_a_disk_that_has_no_room_for_checkpoints(
     cli: Cli, files: dict[str, Path], prose: Path, two: Workers, staged: list[str]
 ) -> None:
-    """Of one worker: it says so once, and the answer is what it would have been."""
+    """One worker's disk: it reports that once, and the answer is unchanged."""
     command = ["run", str(files["q8_0"]), "--raw", "-p", prose.read_text()[:6000], "-n", "8", "--temp", "0"]
     (full, *_) = two.slots
 
@@ -210,7 +211,8 @@ def test_a_disk_that_has_no_room_for_checkpoints(
 
 
 def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path: Path) -> None:
-    """The answers of a plain server; one that loses a stage goes on, and its text is known afterwards."""
+    """The answers equal those of a plain server; a server that loses a stage continues, and can reuse its texts
+    afterwards."""
     prompt = PROMPT * 75
     body = {"prompt": prompt, "max_tokens": 80, "temperature": 0.9, "seed": 5, "ignore_eos": True}
     with (
@@ -237,7 +239,7 @@ def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path
             answer = http.post("/v1/completions", json=body).json()
             assert answer["choices"][0]["text"] == expected
             assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 512
-            kill_one(two)  # while nobody asks anything
+            kill_one(two)  # while no request runs
             assert http.post("/v1/completions", json=body).json()["choices"][0]["text"] == expected
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
@@ -252,7 +254,7 @@ def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path
 
 @pytest.mark.slow
 def test_an_interrupt_leaves_nothing(files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
-    """As a terminal sends it: to the command and to its workers."""
+    """The signal goes to the command and its workers, as from a terminal."""
     text = tmp_path / "text.txt"
     text.write_text(prose.read_text() * 20)
     command = ["perplexity", str(files["q8_0"]), "-f", str(text), "-c", "256"]
@@ -302,7 +304,7 @@ def test_the_scheduler_is_killed(moment: str, files: dict[str, Path], prose: Pat
             process.kill()
             process.wait()
     assert asked.returncode == 1 and not out and "Traceback" not in err, err
-    last = err.splitlines()[-1]  # while stages are opened, or again, its workers may be missed first: they end with it
+    last = err.splitlines()[-1]  # while stages open, workers may be missed first: they end with the scheduler
     missed = last.startswith("error: a worker was lost while its stage was opened (")
     assert missed or last == "error: the scheduler has gone: start it again, then this."
 

@@ -1,4 +1,4 @@
-"""Completion in the real shells, typed at a terminal."""
+"""Completion in real shells, typed at a terminal."""
 
 import os
 import pty
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.exhaustive
 HERE = Path(sys.executable).parent
 STARTS = {
     "bash": ["--noprofile", "--rcfile", "{home}/.bashrc", "-i"],
-    "zsh": ["-d", "-i"],  # no files of the system's
+    "zsh": ["-d", "-i"],  # skips the system's startup files
     "fish": ["--no-config", "--interactive", "--init-command", "source {home}/.config/fish/completions/hybrid.fish"],
 }
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with a model in the hub's cache, and a folder to stand in."""
+    """A home folder with a model in the hub's cache, and a working folder."""
     home = tmp_path / "home"
     snapshot = home / "hub" / "models--org--tiny-GGUF" / "snapshots" / ("a" * 40)
     snapshot.mkdir(parents=True)
@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Path:
 
 @contextmanager
 def shell(name: str, home: Path, program: Path) -> Iterator[int]:
-    """The shell in a terminal of its own, with the program `hybrid`; what is typed there is written to it."""
+    """A shell in a terminal of its own, with the program `hybrid`; yields the file descriptor for its input."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not installed")
@@ -67,7 +67,7 @@ def shell(name: str, home: Path, program: Path) -> Iterator[int]:
 
 
 def read(fd: int, until: str, patience: float = 60) -> str:
-    """What the terminal shows, until that is in it."""
+    """Output of the terminal until it matches `until`."""
     text, end = "", time.monotonic() + patience
     while not re.search(until, text):
         if not select.select([fd], [], [], max(0.0, end - time.monotonic()))[0]:
@@ -80,8 +80,8 @@ def read(fd: int, until: str, patience: float = 60) -> str:
 
 
 def completed(fd: int, line: str, number: int) -> str:
-    """The line after the Tab key: what the shell would then run is printed instead."""
-    # typed at once: a shell reads on when it has completed. Then the beginning of the line, something, and its end
+    """The command line after the Tab key, printed instead of run."""
+    # typed at once, as the shell reads on after completing: Tab, go to the line's start, insert echo, go to its end
     os.write(fd, line.encode() + b"\t\x01echo 'line " + str(number).encode() + b":' \x05\r")
     shown = read(fd, rf"\r?\nline {number}: [^\r\n]*\r?\n")
     found = re.findall(rf"\nline {number}: ([^\r\n]*)", shown)
@@ -121,6 +121,6 @@ def test_a_line_is_completed(name: str, home: Path, program: Path, cli: Cli, mon
             found = completed(fd, line, number)
             if name == "fish" and expected.endswith(":Q"):  # fish may show a list instead
                 expected = found if found.startswith(line) else expected
-            if found.rstrip("/") != expected.rstrip("/"):  # zsh takes its slash back
+            if found.rstrip("/") != expected.rstrip("/"):  # zsh removes its slash again
                 wrong[line] = found
         assert not wrong

@@ -1,4 +1,4 @@
-"""The container file, read: no engine runs here. What it names exists, and its commands are those of the program."""
+"""The container file, without running an engine: the files that it names exist, and its commands are the program's."""
 
 import json
 import os
@@ -29,7 +29,7 @@ STEPS = [
 
 
 def rest_of(step: str, stage: int = -1) -> list[str]:
-    """What follows this instruction in a stage."""
+    """Arguments of this instruction in a stage."""
     froms = [i for i, (name, _) in enumerate(STEPS) if name == "FROM"] + [len(STEPS)]
     begin, end = (froms[stage - 1], froms[stage]) if stage < 0 else (froms[stage], froms[stage + 1])
     return [rest for name, rest in STEPS[begin:end] if name == step]
@@ -64,7 +64,7 @@ def test_what_is_copied_is_what_a_wheel_is_built_from() -> None:
     assert copied == packages | licences | {"pyproject.toml", TOML["project"]["readme"]}
     ignored = [line for line in (ROOT / ".containerignore").read_text().splitlines() if not line.startswith("#")]
     assert ignored[0] == "*" and {line[1:] for line in ignored if line[0] == "!"} == copied
-    # Docker knows the file by another name
+    # Docker uses another file name
     assert (ROOT / ".dockerignore").read_bytes() == (ROOT / ".containerignore").read_bytes()
 
 
@@ -108,7 +108,7 @@ def test_its_program_is_installed_where_it_is_looked_for() -> None:
 
 
 def test_the_commands_that_it_names_are_those_of_the_program() -> None:
-    """In its head and in the manual."""
+    """In its header and in the manual."""
     pages = TEXT + (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
     lines = re.findall(r"podman (run|build) (.+)", pages)
     assert len(lines) > 3

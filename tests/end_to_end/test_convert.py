@@ -1,4 +1,4 @@
-"""Whole checkpoints through the converter: real ones, read back by gguf-py and by our tokenizers; and damaged ones."""
+"""Whole checkpoints through the converter: real ones, read back by gguf-py and our tokenizers; and damaged ones."""
 
 import json
 import os
@@ -27,7 +27,7 @@ KINDS = {"jamba-dense": "jamba", "mamba-bf16": "neox", "falcon-mamba": "neox", "
 
 @pytest.fixture
 def checkpoint(data_dir: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """A copy that may be changed."""
+    """A copy that a test may change."""
 
     def copy(name: str) -> Path:
         folder = tmp_path / name
@@ -61,7 +61,7 @@ def test_checkpoints_of_the_reference(data_dir, tmp_path, name, outtype):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_tokenizers_of_the_reference(data_dir, tmp_path, name):
-    """Every text of the goldens has the ids of the tokenizer that came with the checkpoint."""
+    """Every golden text has the same ids as from the checkpoint's own tokenizer."""
     out = convert(data_dir / "checkpoints" / name, tmp_path / "o.gguf", vocab_only=True).output
     golden = json.loads((data_dir / "tokenizers" / f"golden_{KINDS[name]}.json").read_text())["items"]
     with GGUFFile.open(out) as file:
@@ -76,7 +76,7 @@ def test_tokenizers_of_the_reference(data_dir, tmp_path, name):
 
 
 def test_tokenizer_json_of_a_sentencepiece_model(data_dir, checkpoint, tmp_path):
-    """A repository that ships only tokenizer.json: the scores made from its merges give the ids of `tokenizers`."""
+    """A repository with only tokenizer.json: scores derived from its merges give the ids of `tokenizers`."""
     import sentencepiece
     from tokenizers import Tokenizer, models, normalizers
 
@@ -109,8 +109,8 @@ def test_tokenizer_json_of_a_sentencepiece_model(data_dir, checkpoint, tmp_path)
 
 @pytest.mark.parametrize("name", [SHARED_NAMES.get(name, name) for name in NOISE])
 def test_full_reference_set(shared_dir, tmp_path, name):
-    """Old and new config keys, where there are both, give the same bytes, and all of them are the checkpoint's, or near
-    where they are multiplied."""
+    """Old and new config keys, if there are both, give the same bytes. All values equal the checkpoint's, or are near
+    them where the converter multiplies."""
     converted = []
     for config in sorted(path.name for path in (shared_dir / "checkpoints" / name).glob("config*.json")):
         folder = tmp_path / config / name
@@ -127,7 +127,7 @@ def test_full_reference_set(shared_dir, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["ggml-vocab-gpt-neox.gguf", "ggml-vocab-llama-spm.gguf"])
 def test_vocabulary_of_a_gguf_file(shared_dir, checkpoint, tmp_path, name):
-    """`--tokenizer` with llama.cpp's own vocabularies: the padding of their model goes, ours comes."""
+    """`--tokenizer` with llama.cpp's own vocabularies: their padding is replaced by padding for this model."""
     folder = checkpoint("mamba-bf16")
     (folder / "tokenizer.json").unlink()
     config = json.loads((folder / "config.json").read_text())
@@ -147,7 +147,7 @@ def test_vocabulary_of_a_gguf_file(shared_dir, checkpoint, tmp_path, name):
 
 
 def test_memory_does_not_grow_with_the_model(tmp_path):
-    """A 64 MB matrix and a stack of experts of the same size pass through a few megabytes."""
+    """A 64 MB matrix and a stack of experts of the same size need a few megabytes."""
     n, vocab = 4096, 8192
     layers = {"model.norm.weight": (n,), "model.embed_tokens.weight": (vocab, n), "lm_head.weight": (vocab, n)}
     header, offset = {}, 0
@@ -160,7 +160,7 @@ def test_memory_does_not_grow_with_the_model(tmp_path):
     text = json.dumps(header).encode()
     with (folder / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + offset)  # zeros that take no disk
+        file.truncate(8 + len(text) + offset)  # zeros that take no disk space
     config = {"architectures": ["MadeUp"], "vocab_size": vocab}
     (folder / "config.json").write_text(json.dumps(config))
     from hybrid.convert import stream
@@ -219,7 +219,7 @@ def remove(file: str) -> Callable[[Path], None]:
 
 
 def header(edit: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
-    """Edits the header of model.safetensors; the data stays."""
+    """Edit the header of model.safetensors; the data stays."""
 
     def change(folder: Path) -> None:
         raw = (folder / "model.safetensors").read_bytes()
@@ -233,7 +233,7 @@ def header(edit: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
 
 
 def poison(value: int) -> Callable[[Path], None]:
-    """Puts a bf16 into the last tensor's last place."""
+    """Replace the last bf16 value of the last tensor."""
 
     def change(folder: Path) -> None:
         raw = bytearray((folder / "model.safetensors").read_bytes())

@@ -1,4 +1,4 @@
-"""Checkpoints and options of `convert` that can be wrong: one line says what, and no file appears."""
+"""Invalid checkpoints and options of `convert`: one line says what is wrong, and no file appears."""
 
 import io
 import json
@@ -21,7 +21,7 @@ Edit = Callable[[Path], object]
 
 @pytest.fixture
 def checkpoint(data_dir: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a reference checkpoint that a test may spoil; what it does not write to stays a link."""
+    """A copy of a reference checkpoint that a test may damage; unchanged files stay links."""
 
     def copy(name: str) -> Path:
         folder = tmp_path / name
@@ -40,7 +40,7 @@ def replaced(path: Path, content: bytes) -> None:
 
 
 def config(**changes: Any) -> Edit:
-    """config.json with other values; None removes a key."""
+    """Change values of config.json; None removes a key."""
 
     def edit(folder: Path) -> None:
         path = folder / "config.json"
@@ -55,7 +55,7 @@ def content(name: str, change: Callable[[bytes], bytes]) -> Edit:
 
 
 def header(change: Callable[[dict[str, Any]], object]) -> Edit:
-    """model.safetensors with another header over the same data."""
+    """Change the header of model.safetensors, with the same data."""
 
     def edit(folder: Path) -> None:
         raw = (folder / "model.safetensors").read_bytes()
@@ -69,7 +69,7 @@ def header(change: Callable[[dict[str, Any]], object]) -> Edit:
 
 
 def values(name: str, value: float) -> Edit:
-    """One f32 value of a tensor of model.safetensors."""
+    """Set one f32 value of a tensor of model.safetensors."""
 
     def edit(folder: Path) -> None:
         raw = bytearray((folder / "model.safetensors").read_bytes())
@@ -235,7 +235,7 @@ def test_convert_refuses(name: str, checkpoint: Callable[[str], Path], refused: 
 def test_a_damaged_folder_is_refused_by_run(
     checkpoint: Callable[[str], Path], refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is converted on the way; the cache holds no half of it."""
+    """`run` converts the folder first; no partial file stays in the cache."""
     folder = checkpoint("jamba-dense")
     values(EMBEDDING, float("nan"))(folder)
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Everything but GGUF files that can be wrong on a command line: states, texts, outputs, options.
+"""Invalid inputs of a command line except GGUF files: states, texts, outputs, options.
 
 Checkpoints are in test_damaged_checkpoints.py.
 """
@@ -57,7 +57,7 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
 
 
 def restated(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
-    """The state with another header, its checksum right: what only somebody who means it can write."""
+    """Change the state's header, with a correct checksum: only a deliberate writer produces it."""
 
     def edit(raw: bytes) -> bytes:
         prologue = struct.Struct("<8sIIQ")
@@ -235,8 +235,8 @@ def test_a_failed_quantization_keeps_what_was_there(models: Path, refused: Refus
 
 
 def test_what_is_not_permitted(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder that must not be written, files that must not be read."""
-    # what root may import, nobody may not
+    """A folder without write permission, files without read permission."""
+    # import everything before dropping root: other users may not read the modules
     assert run(["quantize", str(models / "m.gguf"), str(models / "imports.gguf"), "Q8_0"]) == 0
     assert run(["inspect", str(models / "imports.gguf")]) == 0
     assert run(["run", str(models / "m.gguf"), "-f", str(models / "short.txt"), "-n", "1"]) == 0
@@ -248,7 +248,7 @@ def test_what_is_not_permitted(models: Path, capsys: pytest.CaptureFixture[str])
             (folder / name).chmod(mode)
         folder.chmod(0o555)
         before = os.geteuid()
-        if before == 0:  # who may do anything
+        if before == 0:  # root may do anything
             os.seteuid(65534)
         try:
             codes = [
@@ -268,9 +268,9 @@ def test_what_is_not_permitted(models: Path, capsys: pytest.CaptureFixture[str])
 
 @contextmanager
 def small_disk(nbytes: int) -> Iterator[None]:
-    """Files of this process may not grow beyond so many bytes; the system says so as it says that a disk is full.
+    """Limit the size of files that this process writes; writing beyond it fails as on a full disk.
 
-    Not a fixture: pytest's own output, written before fixtures end, may be a file too.
+    Not a fixture: pytest's own output, written before fixtures end, may also be a file.
     """
     import signal
 

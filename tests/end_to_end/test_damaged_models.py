@@ -1,6 +1,6 @@
 """Damaged, hostile and contradictory GGUF models through the commands: one line, an exit code, nothing left behind.
 
-What the kernels compute with is not checked while they run, so all of it has to be refused before.
+Kernels do not check their inputs, so everything they use has to be checked before.
 """
 
 import random
@@ -26,7 +26,7 @@ Refused = Callable[..., str]
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_undamaged_models_run(family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Otherwise the rest of this file would show nothing."""
+    """Without this the other tests of this file would prove nothing."""
     model = FAMILIES[family]().write(tmp_path / "m.gguf")
     assert run(["run", str(model), "--raw", "-p", "abc de", "-n", "5", "--temp", "0"]) == 0
     assert len(capsys.readouterr().out.strip()) >= 3
@@ -52,7 +52,7 @@ PERPLEXITY = [
 
 @pytest.mark.parametrize("kl", [False, True])
 def test_perplexity_refuses_an_overflow(kl: bool, refused: Refused, tmp_path: Path) -> None:
-    """What overflows is zero after the next norm: every token has the same probability."""
+    """An overflow becomes zero in the next norm: every token has the same probability."""
     model = CASES["jamba: an overflow that a norm makes zero"]().write(tmp_path / "m.gguf")
     text = tmp_path / "text.txt"
     text.write_text("abc de fgh " * 20)
@@ -76,7 +76,7 @@ NOT_LOGITS = {
 @pytest.mark.parametrize("name", NOT_LOGITS)
 @pytest.mark.parametrize("kind", TASKS)
 def test_tasks_refuse_an_overflow(kind: str, name: str, refused: Refused, tmp_path: Path) -> None:
-    """With such weights every answer is as good as another, and the first would be the right one."""
+    """With such weights all answers score equally, and the first would count as the best."""
     model, tasks = CASES[name]().write(tmp_path / "m.gguf"), tmp_path / "tasks"
     tasks.write_bytes(TASKS[kind])
     line = refused("perplexity", model, "-f", tasks, f"--{kind}", code=1)
@@ -85,7 +85,7 @@ def test_tasks_refuse_an_overflow(kind: str, name: str, refused: Refused, tmp_pa
 
 @pytest.mark.parametrize("name", NOT_LOGITS)
 def test_continuations_refuse_an_overflow(name: str, tmp_path: Path) -> None:
-    """What evaluation harnesses ask for."""
+    """The interface for evaluation harnesses."""
     path = CASES[name]().write(tmp_path / "m.gguf")
     refusal = pytest.raises(FormatError, match=f"its logits in pair 1 are {NOT_LOGITS[name]}")
     with LoadedModel.load(path, n_ctx=16, n_seq_max=4) as model, refusal:
@@ -115,7 +115,7 @@ def test_perplexity_and_bench_refuse(command: str, name: str, refused: Refused, 
     if command == "perplexity":
         says = "are not finite" if "NaN" in name else CASES[name].says
         assert says in refused(command, model, "-f", text, "-c", "16", code=1)
-    elif "NaN" not in name and "vocabulary" not in name:  # speed is the same for any weights
+    elif "NaN" not in name and "vocabulary" not in name:  # the speed does not depend on the weights
         assert CASES[name].says in refused(command, model, "-p", "4", "-n", "2", "-r", "1", code=1)
 
 
@@ -159,7 +159,7 @@ def _type_of_activations(m: Tiny) -> None:
 
 
 def _type_too_large(m: Tiny) -> None:
-    m.tensors["blk.0.attn_norm.weight"].number = 8  # 32 f32 read as 34 bytes: what follows does not matter
+    m.tensors["blk.0.attn_norm.weight"].number = 8  # 32 f32 read as 34 bytes: the following bytes do not matter
 
 
 STRUCTURE: dict[str, tuple[Callable[[Tiny], None], str]] = {
@@ -195,7 +195,7 @@ def test_a_vector_of_another_type_is_only_decoded(tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("command", ["run", "quantize", "inspect"])
 def test_cut_off_anywhere(command: str, refused: Refused, tmp_path: Path) -> None:
-    """Twenty offsets in the header, twenty in the data: what is not all there is refused."""
+    """Twenty offsets in the header, twenty in the data: incomplete files are refused."""
     whole = bytes(FAMILIES["jamba"]())
     header = whole.index(b"blk.1.ffn_down.weight")
     offsets = [*np.linspace(0, header, 20).astype(int), *np.linspace(header + 60, len(whole) - 200, 20).astype(int)]
@@ -305,7 +305,7 @@ def test_quantize_refuses(name: str, refused: Refused, tmp_path: Path) -> None:
 
 
 def _noisy(whole: bytes, end: int, noise: random.Random) -> bytes:
-    """One to four bytes before `end` changed: bits, bytes, or a length made absurd."""
+    """`whole` with one, two or four changes before `end`: a bit, a byte, or an absurd length."""
     damaged = bytearray(whole)
     for _ in range(noise.choice((1, 1, 2, 4))):
         at = noise.randrange(end)
@@ -326,7 +326,7 @@ def test_noise_in_the_header(family: str, tmp_path: Path) -> None:
     """Either the model loads and decodes, or a HybridError says why not in one line."""
     noise = random.Random(f"header {family}")
     tiny = FAMILIES[family]()
-    tiny.set("tokenizer.ggml.scores", [0.0])  # the vocabulary is most of the header; here the rest is wanted
+    tiny.set("tokenizer.ggml.scores", [0.0])  # a full vocabulary would be most of the header; noise shall hit the rest
     tiny.set("tokenizer.ggml.tokens", ["a"])
     tiny.set("tokenizer.ggml.token_type", [1], b.I32)
     whole = bytes(tiny)

@@ -1,4 +1,4 @@
-"""What docs/ says to type works: the blocks of a page, one after the other, in one folder."""
+"""The commands in docs/ work: the blocks of a page, one after the other, in one folder."""
 
 import os
 import pty
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
-# the other pages type what the tests of single commands do, too
+# commands of the other pages are covered by tests of single commands
 SHORT = {"README.md", "memory.md", "names.md", "scripts.md", "trouble.md"}
 _BLOCK = re.compile(r"^```(sh|python|shell-session)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """(language, code) in order."""
+    """(language, code) of a page, in order."""
     return _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
 
 
@@ -41,12 +41,12 @@ def folder(
     prose: Path,
     files: dict[str, Path],
 ) -> Path:
-    """What a reader of docs/ has: model.gguf, text.txt, path/to/checkpoint, path/to/adapter, and the command."""
+    """The files that docs/ assumes: model.gguf, text.txt, path/to/checkpoint, path/to/adapter, and the command."""
     page = getattr(request.node, "callspec", None) and request.node.callspec.params["page"]
     work = tmp_path / "work"
     (work / "path" / "to").mkdir(parents=True)
     shutil.copyfile(files["bf16"], work / "model.gguf")
-    # 1400 tokens; where a model reads it once for each of its matrices, 600
+    # 1400 tokens; 600 for commands that read the text once for each matrix
     text = prose.read_text(encoding="utf-8")[: 2200 if page == "quantize.md" else 5000]
     (work / "text.txt").write_text(text, encoding="utf-8")
     shutil.copytree(bundled, work / "path" / "to" / "checkpoint")
@@ -64,7 +64,7 @@ def folder(
 
 @pytest.fixture(scope="module", autouse=True)
 def hub(small_checkpoint: Path, small: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The models that pages name, on loopback; all of them are one."""
+    """The models that pages name, on a hub on loopback; all are the same model."""
     cache = tmp_path_factory.mktemp("hub")
     granite = "ibm-granite/granite-4.0-h-tiny"
     with Hub() as hub, pytest.MonkeyPatch.context() as patch:
@@ -77,7 +77,7 @@ def hub(small_checkpoint: Path, small: dict[str, Path], tmp_path_factory: pytest
 
 @pytest.fixture(scope="module")
 def commands(hub: None) -> Iterator[CommandServer]:
-    """After `hub`, whose addresses some modules read when they are loaded."""
+    """Starts after `hub`, whose addresses some modules read at import."""
     with CommandServer() as server:
         yield server
 
@@ -101,20 +101,20 @@ def run(code: str, language: str, folder: Path) -> subprocess.CompletedProcess[s
 
 
 def transcript(code: str) -> list[tuple[str, str]]:
-    """(command, what it prints) of a block of commands with `$` before them."""
+    """(command, its expected output) pairs of a block of commands after `$`."""
     parts = re.split(r"^\$ (.*)\n", code, flags=re.MULTILINE)
     assert not parts[0], f"it begins with {parts[0]!r}, expected a command"
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def is_as_said(printed: str, said: str) -> bool:
-    """`...` stands for any text; a line of nothing else for any lines."""
+    """Whether the output matches. `...` stands for any text; a line of only `...` for any lines."""
     pattern = re.escape(said).replace(re.escape("...\n"), "(?:.*\n)*?").replace(re.escape("..."), ".*")
     return re.fullmatch(pattern, printed) is not None
 
 
 def play(code: str, folder: Path) -> str:
-    """Runs the commands of a transcript; what is wrong with it."""
+    """Run the commands of a transcript; return the first difference, or ""."""
     for command, said in transcript(code):
         done = subprocess.run(
             ["bash", "-c", f"{{ {command}\n}} 2>&1"],
@@ -152,7 +152,7 @@ def test_transcripts_are_compared(tmp_path: Path) -> None:
 
 
 def chat(line: str, folder: Path) -> tuple[int, str]:
-    """Runs a command in a terminal, says something and leaves: (exit code, what the terminal showed)."""
+    """Run a command in a terminal, type something and leave: (exit code, output of the terminal)."""
     terminal, other_end = pty.openpty()
     ends = {"stdin": other_end, "stdout": other_end, "stderr": other_end}
     process = subprocess.Popen(
@@ -166,7 +166,7 @@ def chat(line: str, folder: Path) -> tuple[int, str]:
             if select.select([terminal], [], [], 0.5)[0]:
                 try:
                     shown += os.read(terminal, 65536)
-                except OSError:  # Linux: nobody is at the other end any more
+                except OSError:  # Linux: the other end is closed
                     break
             elif said and re.search(rb"> (?:\x1b\S*)?$", shown):  # the prompt, and half a second of silence
                 os.write(terminal, said.pop(0))
@@ -208,7 +208,7 @@ def test_chats(folder: Path) -> None:
 
 
 def test_no_page_clears_the_kernels_of_this_machine() -> None:
-    """They are the one thing that the pages' commands share with whoever runs the tests: `console` for such a block."""
+    """The kernel cache is the only thing that the pages' commands share with the user: such a block needs `console`."""
     assert not any("cache clear" in code for page in PAGES for _, code in blocks(page))
 
 

@@ -1,4 +1,4 @@
-"""Full disks and kill -9: what was finished before is there afterwards, and the same command goes on."""
+"""Full disks and kill -9: finished work is still there, and the same command continues."""
 
 import os
 import pty
@@ -27,7 +27,7 @@ def test_a_full_disk_costs_no_answer(cli: Cli, program: Path, files: dict[str, P
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     prompts.write_text("".join(f'{{"prompt": "The state of a machine number {i}"}}\n' for i in range(6)))
     command = ["run", str(files["q8_0"]), "-f", str(prompts), "-n", "5", "-c", "128"]
-    code, whole, _ = cli(*command)  # the kernels are in their cache now: nothing else is written
+    code, whole, _ = cli(*command)  # the kernels are cached now: nothing else is written
     assert code == 0
     room = len("".join(whole.splitlines(keepends=True)[:3])) + 50
     env = {**os.environ, "TESTS_FIRST": f"import resource as r\nr.setrlimit(r.RLIMIT_FSIZE, ({room}, {room}))"}
@@ -65,7 +65,7 @@ def test_kill_9_costs_the_running_answer(files: dict[str, Path], tmp_path: Path)
     if not pid:
         os.execvpe(command[0], command, {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"})
     try:
-        os.write(terminal, b"/nothing\r")  # whatever comes before the first prompt may be swallowed
+        os.write(terminal, b"/nothing\r")  # input before the first prompt may be lost
         chats = tmp_path / "hybrid" / "chats"
         deadline = time.monotonic() + 240
         asked = 0.0
@@ -92,7 +92,7 @@ def test_kill_9_costs_the_running_answer(files: dict[str, Path], tmp_path: Path)
 
 
 def _drain(terminal: int) -> None:
-    """Read what there is for a moment, so that nobody waits for room."""
+    """Read pending output for a moment, so that the program does not wait for buffer space."""
     import select
 
     if select.select([terminal], [], [], 0.2)[0]:

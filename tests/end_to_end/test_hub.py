@@ -49,7 +49,7 @@ def test_a_gguf_file_runs_by_name_and_then_without_asking(
 
 
 def test_what_is_here_is_found_without_the_hub_s_client(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
-    """To import it would cost more than to load a small model."""
+    """Importing it would take longer than loading a small model."""
     hub.add("org/m", {"m-Q8_0.gguf": large})
     path = pulled(cli, "org/m")
     code = """
@@ -113,7 +113,7 @@ def test_a_checkpoint_is_quantized_in_the_same_pass(
 
 @pytest.fixture
 def large() -> bytes:
-    """What is downloaded where nothing is loaded."""
+    """Content of downloads that are not loaded."""
     return random.Random(1).randbytes(1 << 20)
 
 
@@ -124,7 +124,7 @@ def pulled(cli: Cli, name: str) -> Path:
 
 
 def error_of(cli: Cli, *args: object) -> str:
-    """The one line that a command that must fail says."""
+    """The error line of a command that must fail."""
     code, _, err = cli(*args)
     lines = err.splitlines()
     assert code in (1, 2) and lines and lines[-1].startswith("error: ") and "Traceback" not in err, err
@@ -132,13 +132,13 @@ def error_of(cli: Cli, *args: object) -> str:
 
 
 def left_over(tmp_path: Path) -> list[str]:
-    """Files in the hub's cache that are neither whole, nor links, nor locks."""
+    """Files in the hub's cache that are incomplete or temporary."""
     found = (path for path in (tmp_path / "hub").rglob("*") if path.is_file() and ".locks" not in path.parts)
     return sorted(path.name for path in found if path.suffix in (".incomplete", ".tmp"))
 
 
 def test_what_was_lost_is_not_sent_again(hub: Hub, cli: Cli, large: bytes) -> None:
-    """Connections that break: each byte is sent once, and the file is the hub's."""
+    """With broken connections each byte is sent once, and the file is complete."""
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
     hub.faults.drops = [300_000, 1, 0, 200_000]
     hub.faults.errors = [503]
@@ -180,7 +180,7 @@ def test_a_file_that_is_not_the_hub_s_is_removed(fault: str, hub: Hub, cli: Cli,
 
 
 def test_a_damaged_beginning_is_noticed(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
-    """What an earlier attempt left is part of the hash."""
+    """The hash includes the bytes of an earlier attempt."""
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
     blobs = tmp_path / "hub" / "models--org--m" / "blobs"
     blobs.mkdir(parents=True)
@@ -264,7 +264,7 @@ def test_sizes_and_hashes_that_cannot_be(wrong: dict[str, object], hub: Hub, cli
 
 
 def test_no_room(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
-    """Said before anything is downloaded; and a disk that is full on the way."""
+    """Reported before the download begins; and a disk that fills up meanwhile."""
     lfs = {"sha256": hashlib.sha256(large).hexdigest(), "size": 1 << 49}
     hub.add("org/m", {"m-Q4_K_M.gguf": large}, listed={"m-Q4_K_M.gguf": {"lfs": lfs}})
     said = error_of(cli, "pull", "org/m")
@@ -329,7 +329,7 @@ def test_parts_and_folders(hub: Hub, cli: Cli, files: dict[str, Path], tmp_path:
 
 
 def test_a_revision_and_its_next_commit(hub: Hub, cli: Cli, large: bytes) -> None:
-    """What is here stays as it is until it is pulled again; then only what has changed is downloaded."""
+    """A downloaded model stays until it is pulled again; then only changed files are downloaded."""
     first = hub.add("org/m", {"m-Q4_K_M.gguf": large, "m-Q8_0.gguf": large[::-1]})
     pulled(cli, "org/m"), pulled(cli, "org/m:Q8_0")
     served = hub.served
@@ -346,7 +346,7 @@ def test_a_revision_and_its_next_commit(hub: Hub, cli: Cli, large: bytes) -> Non
 
 
 def test_what_huggingface_hub_downloaded_is_used(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
-    """And it uses what we did: one cache."""
+    """And vice versa: one cache."""
     from huggingface_hub import hf_hub_download, scan_cache_dir
 
     code = "import sys, huggingface_hub; print(huggingface_hub.hf_hub_download(*sys.argv[1:]))"

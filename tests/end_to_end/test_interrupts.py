@@ -1,7 +1,7 @@
 """Ctrl-C in the middle of the work: one line, exit code 130, unchanged files.
 
-Commands are forked from a process that has loaded their modules, and interrupt themselves where the test says. Those
-that a clock interrupts, from their first imports on, are in test_interrupts_timed.py.
+Commands are forked from a process with loaded modules, and interrupt themselves at given points.
+test_interrupts_timed.py interrupts at given times, beginning with the first imports.
 """
 
 import os
@@ -18,8 +18,8 @@ from hybrid.quant.imatrix import Imatrix
 pytestmark = pytest.mark.exhaustive
 
 OLD = b"what was there before"
-# Where a command interrupts itself, by name: after which call of which method. There is an unfinished file then; or it
-# is complete, but has not its name yet; or a model has computed something.
+# Points of interruption, by name: after which call of which method. At that moment there is an unfinished file; or it
+# is complete but not yet renamed; or a model has computed something.
 MOMENTS = {
     "begun": ("hybrid.quant.ggml.replacing", "Replacement", "_created", 1),
     "complete": ("hybrid.quant.ggml.replacing", "Replacement", "complete", 1),
@@ -64,7 +64,7 @@ COMMANDS = {
 def words(
     small: dict[str, Path], small_checkpoint: Path, prose: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """What stands for the files of COMMANDS that are read."""
+    """The values of the placeholders in COMMANDS."""
     folder = tmp_path_factory.mktemp("interrupts")
     parts, lora = parts_and_adapter(small["bf16"], small_checkpoint, folder)
     (folder / "lines.txt").write_text("one text\nanother text\n")
@@ -84,7 +84,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run(program: Path) -> Run:
-    """run(words, moment): a command line, which interrupts itself at that moment if one is given."""
+    """run(words, moment): run a command line, which interrupts itself at that moment if one is given."""
 
     def call(words: Sequence[object], moment: str | None = None) -> subprocess.CompletedProcess[str]:
         module, owner, method, n = MOMENTS[moment or "begun"]
@@ -116,7 +116,7 @@ def test_files_are_as_before(name: str, moment: str, run: Run, words: dict[str, 
 
 
 def test_an_importance_matrix_goes_on(run: Run, words: dict[str, str], tmp_path: Path) -> None:
-    """The file on disk is whole, and --resume gives the sums of a run without an interruption."""
+    """The file on disk is complete, and --resume gives the sums of an uninterrupted run."""
     out, whole = tmp_path / "i.gguf", tmp_path / "whole.gguf"
     measure = ["imatrix", words["q8_0"], "-f", words["prose"], "-c", "64", "-b", "64", "--chunks", "4", "-t", "1"]
     assert run([*measure, "-o", whole]).returncode == 0

@@ -1,7 +1,7 @@
-"""Ctrl-C at any moment that a clock gives, as a terminal sends it: one line, exit code 130, files as they were before.
+"""Ctrl-C at given times, as a terminal sends it: one line, exit code 130, unchanged files.
 
-Between the moment in which a finished file takes its place and the end of the process an interrupt finds the file
-replaced; it is then whole, to the byte what a run without an interrupt writes.
+An interrupt after the finished file has replaced the old one, and before the process ends, leaves the finished file,
+which equals the file of an uninterrupted run.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.soak]
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 OLD = b"what was there before"
-# Python itself has started and the command has begun: what Python says when it is interrupted before is not ours.
-# Said from inside what `main` catches, since nobody knows how soon after a line the process that wrote it goes on.
+# Signals that Python itself has started and the command has begun: messages of Python before that are not ours. Printed
+# within the `try` of `main`, as the process may continue with any delay after printing.
 BEGINS = """
 import hybrid.cli.__main__ as m
 first = m.lose_no_interrupt
@@ -36,8 +36,8 @@ m.main()
 """
 # seconds after that, from the first imports to the work itself
 MOMENTS = (0.1, 0.7, 1.8)
-AT_ONCE = 5  # times that a command gets an interrupt without delay, where the machine was too busy for the first moment
-PATIENCE = 240  # seconds in which a process has to end on a busy machine
+AT_ONCE = 5  # attempts with an immediate interrupt, if the machine was too busy for the first moment
+PATIENCE = 240  # seconds until a process has to end on a busy machine
 
 COMMANDS = {
     "convert": "convert {bundled} -o {out}",
@@ -63,14 +63,14 @@ COMMANDS = {
 
 
 def as_before_or_whole(folder: Path, before: dict[str, bytes], command: list[str]) -> bool:
-    """The files of a folder are as they were, or what the command makes of them when it runs to its end."""
+    """Whether the files are unchanged, or are what an uninterrupted run of the command writes."""
     found = contents(folder)
     return found == before or (command[0] != "run" and run(command) == 0 and found == contents(folder))
 
 
 @contextlib.contextmanager
 def started(command: list[str], cache: Path) -> Iterator[subprocess.Popen[str]]:
-    """In a group of its own, so that its helpers get signals as those of a terminal's foreground do."""
+    """A command in a process group of its own, so that its helpers get signals as in a terminal."""
     env = {**os.environ, "XDG_STATE_HOME": str(cache / "state")}
     process = subprocess.Popen(
         [sys.executable, "-c", BEGINS, *command],
@@ -90,8 +90,8 @@ def started(command: list[str], cache: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def interrupted(process: subprocess.Popen[str]) -> bool:
-    """Send Ctrl-C; False when it came too late. What it says has to be notes and one line."""
-    with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has seen it
+    """Send Ctrl-C; check that the output has only notes and one line. False: the interrupt came too late."""
+    with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has noticed
         os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
     if process.returncode == 0:
@@ -146,7 +146,8 @@ def test_files_are_as_before(name: str, model_files: dict[str, str], tmp_path: P
 
 @pytest.mark.parametrize("name", ["convert", "quantize", "gguf split", "gguf merge", "base"])
 def test_while_the_file_is_being_written(name: str, model_files: dict[str, str], tmp_path: Path) -> None:
-    """As soon as there is an unfinished file. Whether it came too late or not, no unfinished file stays."""
+    """Interrupt as soon as there is an unfinished file. No unfinished file stays, even if the interrupt came too
+    late."""
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "out.gguf").write_bytes(OLD)
@@ -162,7 +163,7 @@ def test_while_the_file_is_being_written(name: str, model_files: dict[str, str],
 
 
 def test_an_importance_matrix_goes_on(model_files: dict[str, str], tmp_path: Path) -> None:
-    """What was written last is whole, and --resume gives what no interruption would have given."""
+    """The file written last is complete, and --resume gives the result of an uninterrupted run."""
     out, whole = tmp_path / "i.gguf", tmp_path / "whole.gguf"
     options = ["-f", model_files["prose"], "-c", "32", "-b", "64", "--chunks", "60", "--save-every", "2"]
     subprocess.run([*HYBRID, "imatrix", model_files["q8_0"], *options, "-o", str(whole)], check=True)
@@ -170,7 +171,7 @@ def test_an_importance_matrix_goes_on(model_files: dict[str, str], tmp_path: Pat
         while not out.exists() and process.poll() is None:
             time.sleep(0.002)
         time.sleep(0.05)
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has seen it
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has noticed
             os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
     if process.returncode == 130:
@@ -188,7 +189,7 @@ def test_an_importance_matrix_goes_on(model_files: dict[str, str], tmp_path: Pat
 
 
 def test_twice(model_files: dict[str, str], tmp_path: Path) -> None:
-    """Impatience does not bring a traceback."""
+    """Repeated Ctrl-C gives no traceback."""
     for moment in (0.5, 1.0):
         command = ["quantize", model_files["bf16"], str(tmp_path / "out.gguf"), "Q4_K_M", "--effort", "1"]
         with started(command, tmp_path) as process:
@@ -203,7 +204,7 @@ def test_twice(model_files: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_compiling_is_said(model_files: dict[str, str], tmp_path: Path) -> None:
-    """Encoders, too, are compiled once per machine, and whoever waits for it learns why."""
+    """Encoders are also compiled once per machine, and a note gives the reason for waiting."""
     said = "compiling kernels for this processor (only the first time)\n"
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [*HYBRID, "quantize", model_files["bf16"], str(tmp_path / "out.gguf"), "Q8_0"]

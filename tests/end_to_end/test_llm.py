@@ -1,4 +1,4 @@
-"""The program `llm` with our plug-in, as it is installed: by its entry point, in a process of its own."""
+"""The program `llm` with our plug-in, as installed: by its entry point, in a process of its own."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.matrix]  # tests/unit/library/
 
 
 class Llm:
-    """Runs it; `folder` is the user's. The entry point is that of pyproject.toml, whatever else is installed."""
+    """Runs the program with `folder` as the user's. The entry point is pyproject.toml's, whatever else is installed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Llm:
         )
 
     def logged(self) -> list[dict[str, Any]]:
-        """All answers so far, as `llm` tells them."""
+        """All answers so far, as `llm` reports them."""
         found: list[dict[str, Any]] = json.loads(self("logs", "-n", "0", "--json").stdout)
         return sorted(found, key=lambda one: str(one["datetime_utc"]))
 
@@ -59,7 +59,7 @@ def test_a_session(run: Llm) -> None:
     """Three turns in one process, which loads the model once, and a fourth in another."""
     done = run("chat", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4, said="One\nTwo\nThree\nexit\n")
     assert done.returncode == 0, done.stderr
-    done = run("-c", "Four", "-o", "max_tokens", 4)  # the model by its path, since it was run lately
+    done = run("-c", "Four", "-o", "max_tokens", 4)  # the model by its path, as it was used recently
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
     logged = run.logged()
     assert [(one["prompt"], one["output_tokens"]) for one in logged] == [(said, 4) for said in SAID]
