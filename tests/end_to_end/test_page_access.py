@@ -1,4 +1,4 @@
-"""The chat of the page by keyboard alone, for a screen reader, on a phone, in light and dark."""
+"""The chat page by keyboard alone, for a screen reader, on a phone, in light and dark."""
 
 import json
 
@@ -27,7 +27,8 @@ def f(x=1):  # one
 > quoted
 """
 
-# WCAG's contrasts of what is seen, [text or icon, ratio]: those below 4.5 for texts, 3 for large ones and for icons
+# contrasts of visible texts and icons by WCAG, [text or icon, ratio]: those below 4.5 for texts, 3 for large texts and
+# icons
 CONTRASTS = """() => {
   const canvas = Object.assign(document.createElement('canvas'), { width: 1, height: 1 });
   const context = canvas.getContext('2d', { willReadFrequently: true });
@@ -72,7 +73,7 @@ NAMELESS = """() => [...document.querySelectorAll('button, a[href], input, texta
   .filter((each) => !(each.ariaLabel || each.textContent.trim() || each.labels?.length))
   .map((each) => each.outerHTML.slice(0, 200))"""
 
-# what Tab comes to, in this order, beginning at the top; and what of it shows no outline
+# the stops of Tab in order, from the top, and whether each shows an outline
 STOPS = """() => {
   const { activeElement: at } = document;
   const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(at);
@@ -83,7 +84,7 @@ STOPS = """() => {
 
 
 def full(chat: ChatPage, script: Script) -> None:
-    """A conversation with all that can be seen in one."""
+    """A conversation that shows everything that a conversation can contain."""
     settings = {"tools": json.dumps([ADD])}
     chat.page.evaluate("(kept) => localStorage.setItem('hybrid-settings', JSON.stringify(kept))", settings)
     chat.page.reload()
@@ -96,7 +97,7 @@ def full(chat: ChatPage, script: Script) -> None:
 
 # --- keys ---
 def test_tab_goes_through_the_page(chat: ChatPage, script: Script) -> None:
-    """From the top to the end, each stop with a name and an outline; of the messages one."""
+    """From the top to the end; every stop has a name and an outline. All messages share one stop."""
     full(chat, script)
     page = chat.page
     page.locator(".skip").focus()
@@ -120,7 +121,7 @@ def test_tab_goes_through_the_page(chat: ChatPage, script: Script) -> None:
 
 
 def test_panels_by_keys(chat: ChatPage, script: Script) -> None:
-    """What opens one takes the focus into it, and back when it is closed."""
+    """Opening a panel moves the focus into it; closing moves it back."""
     chat.answered(script, "One?", "First.")
     chat.again(1, script, "Second.")
     page, press = chat.page, chat.page.keyboard.press
@@ -145,7 +146,7 @@ def test_panels_by_keys(chat: ChatPage, script: Script) -> None:
 
 # --- a screen reader ---
 def test_an_answer_is_read_once(chat: ChatPage, script: Script) -> None:
-    """When it is complete, not token by token; a message on the way to it says that it is on the way."""
+    """It is announced when complete, not token by token; before that a message says that it is being written."""
     page = chat.page
     page.evaluate("""() => {
       const spoken = document.getElementById('spoken');
@@ -184,11 +185,12 @@ def test_names_and_roles(chat: ChatPage, script: Script) -> None:
     assert "to read" in told and "known" in told
 
 
-# --- what is seen ---
+# --- looks ---
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: str) -> None:
-    """WCAG AA, of all texts and icons: a conversation, its tree, probabilities, settings, help, an error, the state."""
+    """WCAG AA, for all texts and icons: a conversation, its tree, probabilities, settings, help, an error, the
+    state."""
     chat = opened(browsing, server, color_scheme=scheme)
     page = chat.page
     assert page.evaluate(CONTRASTS) == []
@@ -219,7 +221,7 @@ def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: s
 
 
 def test_on_a_phone(browsing: Browsing, server: Server, script: Script) -> None:
-    """By fingers: panels lie above the conversation, and go when they have served; nothing is wider than the window."""
+    """By touch: panels cover the conversation, and close after use; nothing is wider than the window."""
     chat = opened(browsing, server, viewport=PHONE, has_touch=True, is_mobile=True)
     page = chat.page
     script.say(f"{TEXT}\n\n| a | b |\n|---|---|\n| {'wide ' * 30} | x |", "Other.")
@@ -264,7 +266,7 @@ PLACE = """[...document.querySelectorAll('.message.assistant p')]
 
 @pytest.mark.slow
 def test_nothing_jumps_while_an_answer_grows(chat: ChatPage, script: Script) -> None:
-    """Who has scrolled up stays there; who is at the end goes along; what is written stays in its place."""
+    """A reader who has scrolled up stays there; at the end the view follows; the input field stays in its place."""
     page = chat.page
     script.say("\n\n".join(f"Paragraph {i} of a long answer." for i in range(70)))
     answer = chat.ask("Talk", wait=False)
@@ -273,7 +275,7 @@ def test_nothing_jumps_while_an_answer_grows(chat: ChatPage, script: Script) -> 
     page.locator("#scroller").hover()
     page.mouse.wheel(0, -600)
     page.get_by_role("button", name="To the end").wait_for()
-    page.wait_for_timeout(100)  # the wheel is turned smoothly
+    page.wait_for_timeout(100)  # the wheel scrolls smoothly
     before = page.evaluate(PLACE)
     answer.get_by_text("Paragraph 45 of").wait_for()
     assert abs(page.evaluate(PLACE) - before) < 1
@@ -284,7 +286,7 @@ def test_nothing_jumps_while_an_answer_grows(chat: ChatPage, script: Script) -> 
 
 
 def test_going_to_a_branch_stays_where_it_is(chat: ChatPage, script: Script) -> None:
-    """Not at the end of a long conversation, where the branch is not."""
+    """It does not scroll to the end of a long conversation, away from the branch."""
     chat.answered(script, "First", "One.")
     chat.again(1, script, "Two.")
     chat.answered(script, "More", "\n\n".join(f"Paragraph {i}." for i in range(30)))

@@ -1,4 +1,4 @@
-"""The chat page in a browser, in short: it loads, and a question is answered. The rest is in the long suite."""
+"""The chat page in a browser, in short: it loads, and a question is answered. The long suite tests the rest."""
 
 import pytest
 from browser import browsing, chromium  # noqa: F401  fixtures

@@ -1,4 +1,4 @@
-"""The chat page, as somebody uses it in a browser: a scripted model answers."""
+"""The chat page as a person uses it in a browser; a scripted model answers."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def test_another_answer_and_another_question_are_branches(chat: ChatPage, script
 
 
 def test_a_question_is_answered_again(chat: ChatPage, script: Script) -> None:
-    """Also where its answer has been taken away."""
+    """Also after its answer was removed."""
     chat.answered(script, "One?", "First.")
     script.say("Second.")
     chat.do(0, "regenerate")
@@ -144,7 +144,7 @@ def test_a_tool_is_called_and_given_its_result(chat: ChatPage, script: Script) -
 
 
 def test_thoughts_are_folded(browsing: Browsing, chat_model: LoadedModel, script: Script) -> None:
-    """And a selection in them stays while they grow."""
+    """A selection in them stays while they grow."""
     with closing(served(chat_model, WITH_THOUGHTS)) as thinking:
         chat = opened(browsing, thinking)
         thoughts = " ".join(f"thought{i}" for i in range(60))

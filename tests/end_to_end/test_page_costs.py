@@ -1,4 +1,4 @@
-"""POST /page/costs: what it refuses, that nothing changes by it, and that answers in flight come first."""
+"""POST /page/costs: it refuses bad requests, changes nothing, and gives priority to running answers."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ from hybrid.infer.answers.batch.saving import Saver, open_store
 pytestmark = pytest.mark.exhaustive
 
 ASKED = [{"role": "user", "content": "What is a state space model? " * 20}]
-# a template that takes no assistant's message in the first place
+# a template that refuses an assistant's message at the beginning
 STRICT = (
     "{% if messages[0].role == 'assistant' %}{{ raise_exception('an answer to nothing') }}{% endif %}"
     "{{ bos_token }}{% for m in messages %}<|bom|><|{{ m.role }}|> {{ m.content }}<|eom|>{% endfor %}"
@@ -39,7 +39,7 @@ def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
 
 @pytest.fixture
 def server(model: LoadedModel) -> Iterator[Server]:
-    """With nothing known."""
+    """A server with an empty cache."""
     assert model.cache is not None
     model.cache.clear()
     with closing(served(model, STRICT)) as server:
@@ -78,7 +78,7 @@ def test_what_was_read_costs_nothing_more(server: Server) -> None:
 
 
 def test_one_refusal_is_that_one_s(server: Server) -> None:
-    """In the words of the chat completion."""
+    """The error has the chat completion's message, and the other conversations get their costs."""
     wrong: list[dict[str, Any]] = [
         {"messages": [{"role": "assistant", "content": "Yes"}], "continue_final_message": False},
         {"messages": [{"role": "user", "content": "long " * 4000}]},
@@ -131,7 +131,7 @@ def test_nothing_changes(server: Server, model: LoadedModel) -> None:
 
 
 def test_what_is_on_disk_is_not_read(files: dict[str, Path], tmp_path: Path) -> None:
-    """A server that was ended and started again: its memory is empty, its answers are known."""
+    """A restarted server: its memory is empty, and its stored answers are known."""
 
     def run(asks: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         with LoadedModel.load(files["q8_0"], n_ctx=2048, n_seq_max=4, checkpoint_budget=64 << 20) as model:
@@ -154,7 +154,7 @@ def test_what_is_on_disk_is_not_read(files: dict[str, Path], tmp_path: Path) -> 
 
 
 def test_a_look_is_short(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever draws does so between two looks: 64 long texts are not looked up in one go."""
+    """Other work runs between lookups: a request with 64 long texts does not block sampling."""
     turns: list[str] = []
 
     def known(ids: Any, owner: bytes) -> int:
@@ -170,7 +170,8 @@ def test_a_look_is_short(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_beside_an_answer_half_of_the_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One conversation is encoded at a time, whoever asks, and none while what the last one took is waited for."""
+    """While an answer runs, one conversation is encoded at a time, whoever asks, then encoding pauses for the time it
+    took."""
     spans: list[tuple[float, float]] = []
 
     def encoded(*_: Any) -> Any:
@@ -192,7 +193,7 @@ def test_beside_an_answer_half_of_the_time(server: Server, monkeypatch: pytest.M
 
 
 def test_a_page_that_hangs_up_is_no_fault(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks again whenever something changes. What is refused is in the log."""
+    """The page cancels and repeats requests whenever something changes; only refused requests are logged."""
     lines: list[RequestLog] = []
     begun, go = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""The chat of the page before a server that fails: refused, unreachable, stopped in the middle, slow, with a key."""
+"""The chat page with a failing server: refused, unreachable, stopped in the middle, slow, with a key."""
 
 import json
 import time
@@ -19,7 +19,7 @@ ANSWERS = "**/v1/chat/completions"
 
 
 def trouble(chat: ChatPage) -> str:
-    """What the last answer says went wrong: one line."""
+    """The error of the last answer: one line."""
     alert = chat.messages.last.get_by_role("alert")
     alert.wait_for()
     line: str = alert.locator("p").inner_text()
@@ -28,12 +28,12 @@ def trouble(chat: ChatPage) -> str:
 
 
 def event(**delta: Any) -> str:
-    """Of a stream."""
+    """An event of a stream."""
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': None}]})}\n\n"
 
 
 def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Script) -> None:
-    """In the server's own words, or by its status where a proxy answers with a page of its own."""
+    """The error is the server's message, or the status if a proxy answers with its own page."""
     browsing.expects("status of 503", "status of 429", "status of 500", "status of 502")
     body = {"status": 503, "message": "the model answers no more"}
     chat.page.route(
@@ -60,7 +60,7 @@ def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Sc
 
 
 def test_a_server_that_ends_in_the_middle(browsing: Browsing, chat_model: LoadedModel, script: Script) -> None:
-    """What was written stays. Afterwards nothing can be reached, which is said, too."""
+    """The partial answer stays. Later requests report that the server is unreachable."""
     browsing.expects("ERR_", "Failed to load")
     with closing(served(chat_model, WITH_TOOLS)) as server:
         chat = opened(browsing, server)
@@ -76,7 +76,7 @@ def test_a_server_that_ends_in_the_middle(browsing: Browsing, chat_model: Loaded
 
 
 def test_a_connection_that_is_cut(chat: ChatPage, script: Script) -> None:
-    """Without the mark of its end a stream is not whole; one can go on from there, or try again beside it."""
+    """A stream without its end mark is incomplete; the user can continue it, or retry on a new branch."""
     half = event(content="Half of")
     chat.page.route(ANSWERS, lambda route: route.fulfill(body=half, content_type="text/event-stream"))
     chat.ask("Hello")
@@ -97,7 +97,7 @@ def test_a_connection_that_is_cut(chat: ChatPage, script: Script) -> None:
 
 
 def test_half_a_call_is_no_beginning(chat: ChatPage, script: Script) -> None:
-    """Of another call, when it is tried again."""
+    """A retry does not continue a partial call."""
     begun = {"index": 0, "id": "c", "function": {"name": "ad", "arguments": '{"a'}}
     body = event(tool_calls=[begun])
     chat.page.route(ANSWERS, lambda route: route.fulfill(body=body, content_type="text/event-stream"))
@@ -113,7 +113,7 @@ def test_half_a_call_is_no_beginning(chat: ChatPage, script: Script) -> None:
 
 
 def test_a_slow_server(chat: ChatPage) -> None:
-    """The page says that it waits and for how long, and can be stopped at once."""
+    """The page shows that and how long it waits, and can be stopped at once."""
     chat.page.route(ANSWERS, lambda route: None)  # never answered
     answer = chat.ask("Hello", wait=False)
     answer.get_by_text("Waiting for the server").wait_for()
@@ -125,7 +125,7 @@ def test_a_slow_server(chat: ChatPage) -> None:
 
 
 def test_a_key(browsing: Browsing, chat_model: LoadedModel, script: Script) -> None:
-    """Asked for where it is missing; kept for the tab and no longer, and not in what is exported."""
+    """The page asks for a missing key; it keeps the key for the tab only, and never exports it."""
     browsing.expects("status of 401")
     with serving(chat_model, keys=("secret",)) as server:
         chat = opened(browsing, server)

@@ -1,4 +1,4 @@
-"""The files of the page: what is sent, to whom, under which policy; and what a browser makes of them."""
+"""The files of the page: what is sent to whom, under which policy, and how a browser handles them."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from hybrid.infer import LoadedModel
 pytestmark = pytest.mark.exhaustive
 
 KEY = {"Authorization": "Bearer secret"}
-MOST = 235_000  # bytes of all files of the chat together, as they lie here: 81 000 of them are vendored
-MOST_LOADED = 200_000  # likewise of those that it loads before a panel, settings, help or probabilities are asked for
-MOST_SENT = 98_000  # of all pages, by gzip
+MOST = 235_000  # bytes of all files of the chat together, uncompressed: 81 000 of them are vendored
+MOST_LOADED = 200_000  # bytes of the files loaded before a panel, settings, help or probabilities are opened
+MOST_SENT = 98_000  # bytes of all pages after gzip
 
-# as npm has them: marked 18.2.1 lib/marked.esm.js, dompurify 3.4.18 dist/purify.min.js
+# as in npm: marked 18.2.1 lib/marked.esm.js, dompurify 3.4.18 dist/purify.min.js
 VENDORED = {
     "marked.esm.js": "5371fea86fd0656b4fc7bea7c94c663109d82789b69433eeee78d42895aa44de",
     "purify.min.js": "8053ee2a6a09f9d50f7fcd6fb7f07072f52c7f3fa9aa12147cab4feaf65ee970",
@@ -40,7 +40,7 @@ def server(model: LoadedModel) -> Iterator[Server]:
 
 
 def test_pages_are_small() -> None:
-    """What the chat may load, as it lies there; all that is sent, as browsers ask for it."""
+    """The sum of the chat's files, and of everything sent, compressed."""
     sizes = {path.relative_to(STATIC).as_posix(): path.stat().st_size for path in STATIC.rglob("*") if path.is_file()}
     assert not [name for name in sizes if Path(name).suffix not in TYPES], "of a kind that is not sent"
     chat = {name: size for name, size in sizes.items() if not name.startswith("state")}
@@ -140,7 +140,7 @@ def test_no_page(model: LoadedModel) -> None:
 
 
 def test_a_name_that_others_have_chosen_is_no_way_in(server: Server) -> None:
-    """DNS rebinding: a page of the web that makes its name ours."""
+    """DNS rebinding: a web page whose host name resolves to this server."""
     for path in ("/", "/state", "/page/app.js"):
         assert server.http.get(path, headers={"Host": "evil.example"}).status_code == 403
         assert server.http.get(path, headers={"Origin": "http://evil.example"}).status_code == 403

@@ -1,4 +1,4 @@
-"""Conversations as the chat keeps them: over a reload, in two tabs, long ones. Lists and files: test_page_panels.py."""
+"""Conversations stored by the chat: after a reload, in two tabs, long ones. Lists and files: test_page_panels.py."""
 
 import threading
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ WORDS = " ".join(f"word{i}" for i in range(40))
 
 
 def test_all_of_a_conversation_is_there_after_a_reload(chat: ChatPage, script: Script) -> None:
-    """Branches, the one that was shown, figures; and it goes on without reading anything twice."""
+    """Branches, the shown branch, figures. The conversation continues without reading anything twice."""
     chat.answered(script, "First", "One.")
     chat.again(1, script, "Other.")
     chat.do(1, "before")
@@ -51,7 +51,7 @@ def test_all_of_a_conversation_is_there_after_a_reload(chat: ChatPage, script: S
 
 
 def test_an_answer_that_was_left_is_kept(chat: ChatPage, script: Script, held: threading.Event) -> None:
-    """As far as it was written, and one can go on from there."""
+    """The part written so far is stored, and the user can continue it."""
     script.say(WORDS)
     chat.ask("Talk", wait=False)
     chat.until_kept("word7")
@@ -69,7 +69,7 @@ def test_an_answer_that_was_left_is_kept(chat: ChatPage, script: Script, held: t
 def test_an_answer_that_grows_in_another_tab(
     browsing: Browsing, server: Server, script: Script, held: threading.Event
 ) -> None:
-    """A tab that had loaded half of it does not put the half in the place of the whole, and shows the whole."""
+    """A tab that loaded half of the answer does not overwrite the whole, and then shows the whole."""
     context = browsing.context(server, viewport=WIDE)
     one = ChatPage(browsing.visit(context, server))
     script.say(WORDS)
@@ -92,7 +92,7 @@ def test_an_answer_that_grows_in_another_tab(
 
 @pytest.mark.slow
 def test_a_thousand_messages(chat: ChatPage, script: Script) -> None:
-    """Opened, scrolled, gone through in the tree, and answered. How long it takes: tests/page_load.py."""
+    """Opened, scrolled, traversed in the tree, and answered. Times: tests/page_load.py."""
     assert chat.bring(long_chat(1000)) == "1 conversation imported."
     page = chat.page
     chat.open("Long")

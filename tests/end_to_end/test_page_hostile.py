@@ -1,4 +1,4 @@
-"""The whole page with a model that means harm: what it says is drawn while it grows, kept, and found again."""
+"""The whole page with a hostile model: its answers are drawn while they grow, stored, and found again."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -33,7 +33,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
 
 
 def said(answer: str, page: Any, script: Script) -> Any:
-    """The message with this answer, when it is complete."""
+    """Let the model say the answer; return its message when complete."""
     script.say(answer)
     n = page.locator(".message.assistant").count()
     page.locator("#question").fill("Go on")

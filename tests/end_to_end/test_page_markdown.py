@@ -1,4 +1,4 @@
-"""Text of a model in a browser: what it looks like, that nothing of it runs or loads, and that nothing freezes."""
+"""A model's text in a browser: how it looks, that nothing of it runs or loads, and that nothing freezes."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
-MOST_SECONDS = 8.0  # of anything at all, on a machine that does other work; most take less than a tenth
+MOST_SECONDS = 8.0  # for any text, on a machine that does other work; most take less than a tenth
 
 DRAW = """async ([text, options]) => {
   const { renderMarkdown } = await import("/page/markdown.js");
@@ -36,13 +36,13 @@ def server(files: dict[str, Path]) -> Iterator[Server]:
 
 
 class Page:
-    """One on which texts are drawn."""
+    """A page on which texts are drawn."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
 
     def draw(self, text: str, **options: Any) -> Any:
-        """The box that the text is in, when it has been laid out in a bounded time."""
+        """Draw the text within a time limit; return the element with it."""
         seconds = self.page.evaluate(DRAW, [text, options])
         assert seconds < MOST_SECONDS, f"{seconds:.1f} s"
         return self.page.locator("#box")
@@ -58,7 +58,7 @@ class Page:
 
 @pytest.fixture(scope="module")
 def shared(chromium: Any, server: Server) -> Iterator[tuple[Browsing, Any]]:
-    """One page for all tests: a new one takes a browser longer than most of them."""
+    """One page for all tests: opening a page takes longer than most of them."""
     browsing = Browsing(chromium)
     yield browsing, browsing.blank(server)
     browsing.close()
@@ -85,7 +85,7 @@ def page(shared: tuple[Browsing, Any]) -> Iterator[Page]:
         browsing.problems.clear()
 
 
-# --- what is said ---
+# --- supported Markdown ---
 def test_markdown(page: Page) -> None:
     box = page.draw(
         "# One\n\nSome *soft* and **loud** words, `code`, ~~gone~~.\nA second line\n\n- a\n- b\n  1. c\n\n"
@@ -176,7 +176,7 @@ def test_languages(page: Page) -> None:
         assert page.draw(f"```\n{code}\n```").locator("[class^=hl-]").count() == 0, "of no language"
 
 
-# --- what must not happen ---
+# --- forbidden effects ---
 ALLOWED_TAGS = (
     "a b blockquote br button code del details div em figcaption figure h1 h2 h3 h4 h5 h6 hr i img kbd li mark ol p "
     "pre s small span strong sub summary sup table tbody td th thead tr u ul wbr"
@@ -197,7 +197,7 @@ SEEN = """() => {
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_nothing_runs_and_nothing_is_loaded(page: Page, complete: bool) -> None:
-    """The fixture checks that nothing was asked of another host, and that the policy had nothing to forbid."""
+    """The fixture checks that no other host was asked and that the policy blocked nothing."""
     page.draw("all modules are loaded")
     asked: list[str] = []
     page.page.on("request", lambda request: asked.append(request.url))
@@ -222,7 +222,7 @@ def test_a_button_is_ours_and_only_in_code(page: Page) -> None:
 
 
 def test_tags_that_are_not_drawn_are_seen(page: Page) -> None:
-    """Who reads knows what the model wrote."""
+    """Unsupported tags appear as text, so that the reader sees what the model wrote."""
     for text in (
         "<div class=x>a</div>",
         "one <span>a</span> two",
@@ -241,7 +241,7 @@ def test_pictures(page: Page) -> None:
 
 
 def test_directions_do_not_leave_their_place(page: Page) -> None:
-    """Trojan source: a program that looks like another one."""
+    """Trojan Source: control characters must not make a program look like another one."""
     code = "if admin != \u202e '\u2066// only admins\u2069 \u2066':\n    pass"
     box = page.draw(f"```python\n{code}\n```\n\nand \u202ereversed\u202c text, \u05d0\u05d1\u05d2")
     assert box.locator("pre code").text_content() == code
@@ -249,7 +249,7 @@ def test_directions_do_not_leave_their_place(page: Page) -> None:
     assert box.locator("pre .control").first.get_attribute("data-code") == "U+202E"
     shown = page.page.evaluate("getComputedStyle(document.querySelector('#box .control'), '::before').content")
     assert "U+202E" in shown
-    # the word stands as it was written: its first letter is left of its last one
+    # the word keeps its direction: its first letter is left of its last one
     assert page.page.evaluate("""() => {
       const walker = document.createTreeWalker(document.querySelector("#box > p"), NodeFilter.SHOW_TEXT);
       while (walker.nextNode()) {
@@ -262,10 +262,10 @@ def test_directions_do_not_leave_their_place(page: Page) -> None:
     }""")
 
 
-# --- what must not take long ---
+# --- time limits ---
 @pytest.mark.slow
 def test_nothing_freezes(page: Page) -> None:
-    """While an answer grows, and when it is there. All on one page, which must also let go of them."""
+    """While an answer grows, and when it is complete. All on one page, which must also free their memory."""
     for name, text in LARGE.items():
         for complete in (True, False) if "code" in name else (True,):
             seconds = page.page.evaluate(DRAW, [text, {"complete": complete}])
@@ -275,7 +275,7 @@ def test_nothing_freezes(page: Page) -> None:
 
 @pytest.mark.slow
 def test_what_is_too_much_is_still_shown(page: Page) -> None:
-    """As text, all of it."""
+    """All of it appears as plain text."""
     for name in ("a line of 1 MB", "quotes", "list marks", "a long table", "emphasis", "nested emphasis", "bold"):
         text = LARGE[name]
         shown = page.draw(text).text_content()
@@ -292,7 +292,7 @@ def test_wide_things_scroll_in_themselves(page: Page) -> None:
     page.page.set_viewport_size({"width": 360, "height": 740})
     table = "|" + "a long heading|" * 12 + "\n|" + "-|" * 12 + "\n" + ("|" + "b|" * 12 + "\n") * 3
     page.draw(f"{table}\n\n```\n{'x' * 500}\n```\n\n{'y' * 500}\n\nhttps://example.org/{'z' * 300}\n\n$${'w' * 300}$$")
-    page.page.evaluate("document.querySelector('#box').style.overflowWrap = 'anywhere'")  # as pages have it
+    page.page.evaluate("document.querySelector('#box').style.overflowWrap = 'anywhere'")  # as on the pages
     wide, window = page.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= window
     for selector in (".table-frame", "pre"):
@@ -302,7 +302,7 @@ def test_wide_things_scroll_in_themselves(page: Page) -> None:
 
 
 def test_json_of_a_page_is_text(page: Page) -> None:
-    """A text that is no string of the page's own: nothing is taken for an option or a prototype."""
+    """Names of prototypes and options in a text stay text."""
     for text in (
         "__proto__",
         "constructor",
@@ -348,7 +348,7 @@ CONTRASTS = """async () => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_colours_can_be_read(page: Page, scheme: str) -> None:
-    """WCAG's contrast of text, of code on its ground and of tokens on theirs."""
+    """WCAG's contrast of text, and of code and tokens on their backgrounds."""
     page.page.emulate_media(color_scheme=scheme)
     weak = {name: round(contrast, 2) for name, contrast in page.page.evaluate(CONTRASTS) if contrast < 4.5}
     assert not weak

@@ -1,4 +1,4 @@
-"""What stands beside the chat: conversations that are kept, taken out and in; settings that go with requests."""
+"""The panels beside the chat: stored conversations, exported and imported; settings that requests carry."""
 
 import copy
 import json
@@ -69,7 +69,7 @@ def server(files: dict[str, Path]) -> Iterator[Server]:
 
 
 class Shelf:
-    """A page that has both panels."""
+    """A page with both panels."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -86,7 +86,7 @@ class Shelf:
         return found
 
     def until(self, expression: str) -> None:
-        """Playwright's own waiting evaluates strings on the page, which its policy forbids."""
+        """Playwright's own wait evaluates strings on the page, which the content policy forbids."""
         until(lambda: self.page.evaluate(f"Boolean({expression})"))
 
     def row(self, name: str) -> Any:
@@ -108,7 +108,7 @@ class Shelf:
         return found
 
     def bring(self, content: object) -> str:
-        """Imports a file. What is said then."""
+        """Import a file; return the page's note about it."""
         text = content if isinstance(content, str) else json.dumps(content)
         self.page.evaluate("(text) => shelf.import(new File([text], 'chats.json'))", text)
         return self.note
@@ -125,7 +125,7 @@ def shelf(browsing: Browsing, server: Server) -> Shelf:
     return Shelf(browsing.blank(server))
 
 
-# --- what is kept ---
+# --- storage ---
 def test_conversations_are_there_again(shelf: Shelf) -> None:
     assert shelf.page.evaluate("latest") is None
     shelf.talk("An older question")
@@ -144,7 +144,7 @@ def test_conversations_are_there_again(shelf: Shelf) -> None:
 
 
 def test_a_stream_is_not_written_at_every_token(shelf: Shelf) -> None:
-    """But when it ends, when it is long, and when the page goes."""
+    """It is written at its end, now and then in a long answer, and when the page closes."""
     n = shelf.page.evaluate("""async () => {
       let n = 0;
       const store = await shelf.store;
@@ -175,7 +175,7 @@ def test_a_stream_is_not_written_at_every_token(shelf: Shelf) -> None:
 
 
 def test_two_tabs(shelf: Shelf, browsing: Browsing, server: Server) -> None:
-    """What one has added is there when the other has written; what one has removed is gone."""
+    """A tab's additions appear after the other tab writes, and its removals stay removed."""
     shelf.talk("in both")
     other = Shelf(browsing.visit(shelf.page.context, server, "state"))
     for each, says in ((shelf, "of one"), (other, "of the other")):
@@ -200,7 +200,7 @@ def test_two_tabs(shelf: Shelf, browsing: Browsing, server: Server) -> None:
 
 
 def test_a_tab_that_had_half_of_an_answer(shelf: Shelf, browsing: Browsing, server: Server) -> None:
-    """What it writes is what it has added; also where it has heard nothing of the other one."""
+    """It writes only its additions, even if it missed the other tab's messages."""
     shelf.page.evaluate("""() => {
       const tree = new Tree();
       tree.add(null, { role: "user", content: "Tell me" });
@@ -223,7 +223,7 @@ def test_a_tab_that_had_half_of_an_answer(shelf: Shelf, browsing: Browsing, serv
     until(lambda: "And?" in json.dumps(shelf.kept))
     nodes = shelf.kept[0]["nodes"]
     assert [(node["content"], node["finish"]) for node in nodes[1:]] == [("Half and whole.", "stop"), ("And?", None)]
-    # and the first one shows what the other has added
+    # and the first tab shows the other's additions
     shelf.until("chat.tree.nodes.size === 3")
 
 
@@ -244,7 +244,7 @@ def test_another_name(shelf: Shelf) -> None:
     shelf.page.evaluate("(id) => shelf.save(shelf.live.get(id))", first)
     shelf.reload()
     assert shelf.names == ["<b>It</b>"] and shelf.page.evaluate("latest.title") == "<b>It</b>"
-    # an empty name: the question again
+    # an empty name: back to the question
     shelf.page.locator("#history-list .open").focus()
     shelf.page.keyboard.press("F2")
     field.fill("")
@@ -265,13 +265,13 @@ def test_removed_by_keys_alone(shelf: Shelf) -> None:
     assert shelf.page.get_by_role("group", name="Remove last question?").is_visible()
     press("Escape")
     assert shelf.names == ["last question", "first question"]
-    press("Enter")  # the focus is on what was pressed
+    press("Enter")  # the focus is on the pressed entry
     press("Shift+Tab")
     press("Enter")
     shelf.until("news === 1")
     assert shelf.names == ["first question"] and len(shelf.kept) == 1
     assert shelf.page.evaluate("document.activeElement.innerText").startswith("first question")
-    shelf.page.evaluate("shelf.save(gone)")  # an answer that goes on
+    shelf.page.evaluate("shelf.save(gone)")  # an answer that is still growing
     shelf.page.wait_for_timeout(600)
     shelf.reload()
     assert shelf.names == ["first question"]
@@ -309,7 +309,7 @@ def test_out_and_in_again(shelf: Shelf, browsing: Browsing, server: Server) -> N
     assert other.names == ["another, </script>", "one of them"]
 
     def bare(chats: Any) -> Any:
-        """Without what a checked field may add: null where nothing was."""
+        """Remove null values, which the check of fields may add."""
         if isinstance(chats, dict):
             return {name: bare(value) for name, value in chats.items() if value is not None}
         return [bare(each) for each in chats] if isinstance(chats, list) else chats
@@ -317,7 +317,7 @@ def test_out_and_in_again(shelf: Shelf, browsing: Browsing, server: Server) -> N
     again = other.export()
     key = lambda chat: chat["id"]
     assert bare(sorted(again["chats"], key=key)) == bare(sorted(file["chats"], key=key))
-    # here already: copies
+    # they exist already: import copies
     assert other.bring(file) == "2 conversations imported."
     assert len(other.names) == 4 and len({chat["id"] for chat in other.kept}) == 4
 
@@ -390,7 +390,8 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 
 
 def test_hostile_files(shelf: Shelf) -> None:
-    """Each is refused as a whole, by the place that is wrong; the good conversation before it, too."""
+    """Each file is refused as a whole, with the path of the bad field; nothing is imported, not even a valid
+    conversation in it."""
     shelf.talk("my own")
     good = _chat(id="good")
     for name, (content, message) in HOSTILE.items():
@@ -490,7 +491,7 @@ CANNOT_BE_MEANT = (
 
 
 def test_what_cannot_be_meant(shelf: Shelf) -> None:
-    """It is said at the field when that is left, and not sent."""
+    """The error appears when the field loses the focus, and the value is not sent."""
     page = shelf.page
     page.evaluate("settings.open()")
     for label, text, message in CANNOT_BE_MEANT:

@@ -1,4 +1,5 @@
-"""Tokens coloured by surprise, in a browser: what is told, by mouse and by keyboard, of characters in parts, too."""
+"""Tokens coloured by surprise, in a browser: details by mouse and by keyboard, also for characters split into
+tokens."""
 
 import math
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def server(files: dict[str, Path]) -> Iterator[Server]:
 
 
 def token(text: str | bytes, share: float, *others: tuple[str | bytes, float]) -> dict[str, Any]:
-    """As the server tells one; the drawn one is among those on top, too."""
+    """A token as the server lists it; the sampled token is also among the top ones."""
 
     def entry(text: str | bytes, share: float) -> dict[str, Any]:
         raw = text.encode() if isinstance(text, str) else text
@@ -72,7 +73,7 @@ def test_levels_and_labels(page: Any) -> None:
     assert titles[1] == "␣cat: 60 %, likely" == tokens.nth(1).get_attribute("aria-label")
     assert titles[2].startswith("↵: 30 %") and titles[3].startswith("bytes E2 82: 10 %")
     assert titles[5].endswith("< 0.1 %, very surprising")
-    # not by colour alone: the more surprising, the heavier the line below
+    # not by colour alone: the more surprising a token, the heavier its underline
     lines = [each.evaluate("(e) => getComputedStyle(e).textDecorationStyle") for each in tokens.all()]
     assert lines[2:5] == ["dotted", "dashed", "solid"]
     assert page.locator("#box b").count() == 0 and page.locator("#box .control").count() == 1
@@ -114,7 +115,7 @@ def test_a_list_is_in_the_window_and_goes_with_a_click(page: Any) -> None:
         assert box["x"] >= 0 and box["x"] + box["width"] <= 360 and box["y"] >= 0 and box["y"] + box["height"] <= 300
         assert page.locator(".alternative:enabled").count() == 0, "without onContinue they are only shown"
         page.mouse.click(355, 5)
-        page.locator(".alternatives").wait_for(state="detached")  # a browser tells of it a little later
+        page.locator(".alternatives").wait_for(state="detached")  # the browser reports it a little later
 
 
 def test_what_a_server_may_leave_out(page: Any) -> None:

@@ -51,7 +51,7 @@ def test_idle_and_then_what_was_done(browsing: Browsing, server: Server) -> None
 
 
 def test_streams_while_they_run(browsing: Browsing, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer is held up between two of its tokens for as long as the page is looked at."""
+    """An answer stops between two tokens while the page is checked."""
     go, draw = threading.Event(), server.service.batcher.step
 
     def step() -> Any:
@@ -141,7 +141,7 @@ def test_nobody_is_asked_while_nobody_looks(browsing: Browsing, server: Server) 
       Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
       document.dispatchEvent(new Event("visibilitychange"));
     }""")
-    page.wait_for_timeout(300)  # what was asked before
+    page.wait_for_timeout(300)  # for requests that are under way
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.wait_for_timeout(1500)

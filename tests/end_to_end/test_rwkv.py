@@ -1,4 +1,4 @@
-"""RWKV-7 through the commands: a Hugging Face folder with a World vocabulary, converted, quantized, looked at, run."""
+"""RWKV-7 through the commands: a Hugging Face folder with a World vocabulary, converted, quantized, inspected, run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every sampler that remembers something, stopped in the middle: `--state` of a run, /save and /load of a chat."""
+"""Every sampler with a state, stopped in the middle: `--state` of a run, /save and /load of a chat."""
 
 import json
 from dataclasses import fields
@@ -43,7 +43,7 @@ STATES: dict[str, dict[str, Any]] = {
 }
 
 
-# the others differ in what is drawn, not in how it is kept
+# the others sample differently but store their state in the same way
 CASES = [
     pytest.param(settings, id=name, marks=() if name in KEPT else pytest.mark.matrix)
     for name, settings in STATES.items()
@@ -51,7 +51,7 @@ CASES = [
 
 
 def options_of(settings: dict[str, Any]) -> list[str]:
-    """As the command line has them."""
+    """The settings as command line options."""
     names = {f.name: "--" + f.name.replace("_", "-") for f in fields(Sampling)}
     names |= {"typ_p": "--typical", "dry_last_n": "--dry-penalty-last-n", "dynatemp_exponent": "--dynatemp-exp"}
     names |= {"mirostat_tau": "--mirostat-ent", "mirostat_eta": "--mirostat-lr"}
@@ -95,7 +95,7 @@ def test_a_chat_goes_on_as_if_it_had_never_been_saved(
 
 
 def test_another_sampler_than_the_one_that_learnt_begins_anew(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
-    """What mirostat knows says nothing to adaptive_p, and the other way round."""
+    """Mirostat's state means nothing to adaptive_p, and vice versa."""
     mirostat, adaptive = options_of(STATES["mirostat 2"]), options_of(STATES["adaptive_p"])
     for first, second in ((mirostat, adaptive), (adaptive, mirostat), (mirostat, []), ([], adaptive)):
         state = tmp_path / "other.state"

@@ -34,7 +34,7 @@ def server(files: dict[str, Path]) -> Iterator[Server]:
 
 
 def alone(model: LoadedModel, ids: list[int], n: int, seed: int) -> str:
-    """What `generate` gives for it with nobody beside."""
+    """The answer of `generate` to the prompt alone."""
     seq = model.sequence()
     answer = generate(seq, ids, Sampler(SamplingParams(temp=0.9, seed=seed), model.n_vocab), max_tokens=n)
     for _ in answer:
@@ -66,7 +66,7 @@ def test_completions_by_openais_client(server: Server) -> None:
 
 def test_chat_by_openais_client(server: Server) -> None:
     create = server.openai.chat.completions.create
-    whole = create(  # what has no effect is taken
+    whole = create(  # fields without effect are accepted
         user="me",
         store=True,
         metadata={"a": "b"},
@@ -142,7 +142,7 @@ def test_what_is_refused_is_named(server: Server) -> None:
 
 
 def test_numbers_and_nulls_as_clients_write_them(server: Server) -> None:
-    """16.0 is an integer, 1 a number, null is absent; NaN is no JSON."""
+    """16.0 counts as an integer, 1 as a number, null as absent; NaN is not JSON."""
     plain = {"prompt": "State", "max_tokens": 3, "temperature": 0}
     text = server.http.post("/v1/completions", json=plain).json()["choices"]
     nothing = dict.fromkeys(("n", "stop", "stream", "logit_bias", "ignore_eos", "stream_options", "seed", "tools"))
@@ -177,7 +177,7 @@ def test_about_the_server(server: Server) -> None:
 
 
 def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
-    """In a stream and in a whole answer."""
+    """During a stream, and while a whole answer is generated."""
     body = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True, "stream": True}
     with server.http.stream("POST", "/v1/completions", json=body) as response:
         assert next(response.iter_lines()).startswith("data: ")
@@ -192,7 +192,7 @@ def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
 
 def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
     held = threading.Event()
-    server.service.call(lambda: held.wait(WAIT))  # nothing is answered meanwhile
+    server.service.call(lambda: held.wait(WAIT))  # blocks all answers
     first = threading.Thread(
         target=server.http.post, args=("/v1/completions",), kwargs={"json": {"prompt": [PROMPT] * 5, "max_tokens": 4}}
     )
@@ -203,7 +203,7 @@ def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
         assert response.status_code == 429 and int(response.headers["retry-after"]) > 0
         held.set()
         first.join(WAIT)
-        until(lambda: not server.service.n_jobs)  # what had been taken of it is cancelled
+        until(lambda: not server.service.n_jobs)  # the accepted part of the refused request is cancelled
         assert other.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 2}).status_code == 200
 
 
@@ -219,7 +219,7 @@ def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.Monk
             assert server.http.get("/v1/models", headers={"Authorization": "Bearer secre"}).status_code == 401
             key = {"Authorization": "Bearer secret"}
             server.error(413, "/v1/completions", {"prompt": "x" * 20_000}, **key)
-            chunks = (b"x" * 1000 for _ in range(20))  # without a length
+            chunks = (b"x" * 1000 for _ in range(20))  # sent without a length
             assert server.http.post("/v1/completions", content=chunks, headers=key).status_code == 413
             answer = server.http.get("/v1/models", headers={**key, "Origin": "https://page.example"})
             assert answer.headers["access-control-allow-origin"] == "https://page.example"
@@ -233,7 +233,7 @@ def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it(number: int, program: Path, files: dict[str, Path], tmp_path: Path) -> None:
-    """While an answer is streamed: it has some time, and the server ends with 0."""
+    """During a stream: the answer gets some time, and the server exits with 0."""
     command = [sys.executable, "-m", "hybrid.cli"] if number == signal.SIGTERM else [program]  # one is not forked
     with started([*command, "serve", files["q8_0"], "--unix", tmp_path / "socket"]) as (process, _):
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "socket")), timeout=WAIT) as client:

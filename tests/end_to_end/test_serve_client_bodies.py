@@ -1,13 +1,13 @@
-"""Bodies as clients send them: what other servers take is taken, and what is passed over is told.
+"""Bodies as clients send them: fields that other servers accept are accepted, and ignored fields are reported.
 
 tests/data/serve/client_bodies.jsonl has a body on each line, written for this test from knowledge of its client, not
 recorded from it:
 
     exercises  the unusual part of the body
-    taken_by   llama-server if it was seen to take it (benchmarks/CLIENT_BODIES.md), and servers that should, by reading
-               and memory: those were not asked
-    warnings   the places that are passed over here
-    refused    the place that is refused here, and `why`
+    taken_by   llama-server if it was seen to accept it (benchmarks/CLIENT_BODIES.md), and servers that should, judging
+               by their code and from memory: these were not tried
+    warnings   the fields that are passed over here
+    refused    the field that is refused here, and `why`
 """
 
 import json
@@ -33,11 +33,11 @@ BODIES = [
     for line in (Path(__file__).parents[1] / "data" / "serve" / "client_bodies.jsonl").read_text("utf-8").splitlines()
 ]
 MOST = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
-FEW = 3  # tokens of an answer: what a body asks for may take minutes
+FEW = 3  # tokens of an answer: the body's number may take minutes
 
 
 class Client:
-    """The application without a socket, and what its log says of each request."""
+    """The application without a socket, and its log of each request."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.service = Service(model, 4, most_waiting=2)
@@ -47,7 +47,7 @@ class Client:
         self.http = TestClient(create_app(self.served))
 
     def post(self, route: str, body: dict[str, Any]) -> Any:
-        """The response. Fewer tokens are drawn than the body says."""
+        """Send a body with a smaller token limit; return the response."""
         self.served.told = WarningLog()
         self.requests.clear()
         few = {name: FEW for name in MOST if (body.get(name) or 0) > FEW or body.get(name) == -1}
@@ -96,7 +96,7 @@ def test_the_bodies_are_many_and_refusals_have_reasons() -> None:
     assert all(row["why"] for row in BODIES if "refused" in row)
 
 
-# --- fields that are honoured ---
+# --- supported fields ---
 PROMPT = "State space models keep what they have read"
 ASKED = {"prompt": PROMPT, "temperature": 0, "max_tokens": 3}
 
@@ -109,14 +109,14 @@ def answer(client: Client, **more: Any) -> Any:
 
 
 def refused(client: Client, **more: Any) -> str:
-    """The field that is at fault."""
+    """The field named in the error."""
     response = client.post("/v1/completions", {**ASKED, **more})
     assert response.status_code == 400, response.text
     return str(response.json()["error"]["param"])
 
 
 def test_a_penalty_by_vllms_name(client: Client) -> None:
-    """It counts the whole text: also a token far from the end of the prompt."""
+    """It covers the whole text: also a token far before the end of the prompt."""
     first, filler = client.served.model.tokenizer.encode("State model", add_special=False)[:2]
     asked = {"prompt": [first, *[filler] * 100], "logit_bias": {str(first): 100}, "max_tokens": 1}
     plain, ours = answer(client, **asked), answer(client, **asked, repeat_penalty=1e6, repeat_last_n=-1)

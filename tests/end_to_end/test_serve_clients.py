@@ -1,4 +1,4 @@
-"""Clients that others wrote, unmodified, over a real socket."""
+"""Other people's clients, unmodified, over a real socket."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def server(files: dict[str, Path]) -> Iterator[Server]:
 
 
 def wanted(server: Server, messages: list[Any], n: int, **more: Any) -> str:
-    """What the route of chats answers, greedily."""
+    """The greedy answer of the chat route."""
     body = {"messages": messages, "max_tokens": n, "temperature": 0, **more}
     text: str = server.http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
     assert text
@@ -151,7 +151,7 @@ def test_responses_by_openais_client(server: Server) -> None:
     known = create(**asked, input=TALK, include=["message.output_text.logprobs"], top_logprobs=2)
     entries: Any = known.output[0].content[0].logprobs  # type: ignore[union-attr,index]
     assert len(entries) == 12 and all(one.top_logprobs[0].token == one.token for one in entries)
-    # what came out goes in again
+    # output is sent back as input
     more = create(model="tiny", input=[*HELLO, *whole.output, *HELLO], max_output_tokens=3)
     assert more.output_text
 
@@ -183,7 +183,7 @@ def test_streams_of_responses(server: Server) -> None:
 def test_an_answer_that_comes_to_its_end(
     server: Server, claude: "anthropic.Anthropic", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every kind, whole and streamed."""
+    """On all routes, whole and streamed."""
     draw = Drawing.draw
 
     def ending(self: Drawing, logits: np.ndarray) -> Any:
@@ -225,7 +225,7 @@ def test_what_responses_refuse(server: Server) -> None:
 
 
 def test_fields_that_are_passed_over(server: Server) -> None:
-    """Each answer says so in its usage, a stream at its end, and the log says it once."""
+    """Each answer reports them in its usage, a stream at its end, and the log reports them once."""
     lines: list[str] = []
     logged = create_app(replace(server.served, told=WarningLog(), log=lambda entry: lines.extend(entry.notes)))
     wanted = ["foo is passed over: this server has no such field"]
@@ -252,7 +252,7 @@ def test_fields_that_are_passed_over(server: Server) -> None:
 
 
 def test_a_conversation_by_openais_client(server: Server) -> None:
-    """What came out goes in again, and what clients send beside it."""
+    """Output is sent back as input, with other fields that clients send."""
     from openai import BadRequestError
 
     create: Any = server.openai.chat.completions.create
@@ -278,7 +278,7 @@ def test_a_conversation_by_openais_client(server: Server) -> None:
 
 
 def test_openais_async_client(server: Server) -> None:
-    """Many at once: with its own retries none is lost to the queue."""
+    """Many requests at once: with the client's retries all get answers despite the short queue."""
     from openai import AsyncOpenAI
 
     async def ask() -> list[str]:
@@ -317,7 +317,7 @@ def test_langchain(server: Server) -> None:
 
 @pytest.mark.matrix
 def test_llm(server: Server, tmp_path: Path) -> None:
-    """Simon Willison's program, as a program."""
+    """Simon Willison's `llm`, in a process of its own."""
     model = f"- model_id: tiny\n  model_name: tiny\n  api_base: {server.url}/v1\n"
     (tmp_path / "extra-openai-models.yaml").write_text(model)
     text = wanted(server, [{"role": "system", "content": "Be brief."}, *HELLO], 8)

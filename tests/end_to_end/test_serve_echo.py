@@ -1,4 +1,4 @@
-"""`echo` of completions: prompts that come back with their answers, and with the logprobs that evaluations ask for."""
+"""`echo` of completions: prompts returned with their answers, and with the logprobs that evaluations need."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def asked(server: Server, **body: Any) -> list[dict[str, Any]]:
 
 
 def streamed(server: Server, **body: Any) -> list[dict[str, Any]]:
-    """The choices as their chunks add up to them."""
+    """The choices, assembled from the chunks of a stream."""
     choices: dict[int, dict[str, Any]] = {}
     body = {"temperature": 0.9, "seed": 5, "max_tokens": 6, **body, "stream": True}
     with server.http.stream("POST", PATH, json=body) as response:
@@ -67,7 +67,7 @@ def streamed(server: Server, **body: Any) -> list[dict[str, Any]]:
 
 
 def rows_of(server: Server, ids: list[int]) -> np.ndarray:
-    """ln p after each token of a text, f64 [n, n_vocab]."""
+    """ln p of the next token after each token of a text, f64 [n, n_vocab]."""
 
     def read() -> np.ndarray:
         seq = server.model.sequence()
@@ -89,7 +89,7 @@ def test_a_prompt_comes_back_with_its_answer(server: Server) -> None:
 
 @pytest.mark.parametrize("n_top", [0, 1, 3])
 def test_logprobs_of_prompt_and_answer(server: Server, n_top: int) -> None:
-    """Those of the logits after every token, listed beside where the tokens are in the text."""
+    """They come from the logits after each token, and are listed with the tokens' offsets in the text."""
     tokenizer = server.model.tokenizer
     [choice] = asked(server, prompt=PROMPT, echo=True, logprobs=n_top)
     [plain] = asked(server, prompt=PROMPT, logprobs=n_top)
@@ -107,7 +107,7 @@ def test_logprobs_of_prompt_and_answer(server: Server, n_top: int) -> None:
         top = listed["top_logprobs"][i + 1]
         assert sorted(top.values()) == sorted({*rows[i, best].tolist(), rows[i, token]})
         assert top[listed["tokens"][i + 1]] == rows[i, token]
-    # every token begins where the text before it ends
+    # each token begins where the text before it ends
     stream, at = tokenizer.stream(skip_special=True, at_start=True), 0
     for token, offset in zip(prompt, listed["text_offset"], strict=False):
         assert offset == at
@@ -117,9 +117,9 @@ def test_logprobs_of_prompt_and_answer(server: Server, n_top: int) -> None:
 
 
 def test_several_prompts_and_answers(server: Server) -> None:
-    """Answers to one prompt share what is read; where one is done before the prompt's logprobs are known, it waits."""
+    """Answers to one prompt share its processing; an answer that ends before the prompt's logprobs are known waits."""
     long = " ".join([OTHER] * 30)
-    asked(server, prompt=long, max_tokens=1)  # known to the cache: other answers need not wait for the first
+    asked(server, prompt=long, max_tokens=1)  # in the cache: other answers need not wait for the first
     for logprobs in (None, 2):
         body = {"prompt": [long, PROMPT], "n": 3, "echo": True, "logprobs": logprobs, "temperature": 0.9}
         many = asked(server, **body)
@@ -147,7 +147,7 @@ def test_no_answer_is_asked_for(server: Server) -> None:
 
 
 def test_as_evaluations_ask(server: Server) -> None:
-    """Token ids, one token drawn and dropped: lm-evaluation-harness takes token_logprobs[n_context:-1]."""
+    """Token ids, and one sampled token that is dropped: lm-evaluation-harness takes token_logprobs[n_context:-1]."""
     tokenizer = server.model.tokenizer
     context, continuation = tokenizer.encode(OTHER), tokenizer.encode(" keeps", continues=True)
     ids = context + continuation
@@ -156,7 +156,7 @@ def test_as_evaluations_ask(server: Server) -> None:
     body = {"prompt": [ids], "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
     [choice] = asked(server, **body)
     assert sum(choice["logprobs"]["token_logprobs"][len(context) : -1]) == want
-    # also where the token drawn is the one that ends the answer
+    # also if the sampled token ends the answer
     eos = next(iter(tokenizer.eog))
     [ended] = asked(server, **body, logit_bias={str(eos): 1e9})
     assert ended["finish_reason"] == "stop" and ended["text"] == choice["text"][: len(ended["text"])]
@@ -167,7 +167,7 @@ def test_as_evaluations_ask(server: Server) -> None:
 
 
 def test_characters_in_several_tokens(server: Server) -> None:
-    """Tokens that are no text by themselves are written as bytes, and begin where the character does."""
+    """A token that is part of a character is written as bytes; its offset is the character's."""
     tokenizer = server.model.tokenizer
     snow = tokenizer.encode("☃", continues=True)
     assert [tokenizer.piece(token) for token in snow] == [b"\xe2", b"\x98", b"\x83"]
@@ -197,14 +197,14 @@ def test_what_is_refused_is_named(server: Server) -> None:
 
 
 def test_guesses_can_be_refused(server: Server) -> None:
-    """And change nothing."""
+    """The answers are the same."""
     text = " ".join([OTHER] * 9)
     answers = [asked(server, prompt=text, max_tokens=40, **more) for more in ({}, {"speculate": False})]
     assert answers[0] == answers[1] == asked(server, prompt=text, max_tokens=40, speculate=True)
 
 
 def test_who_decides_about_guesses(server: Server, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request; otherwise the server's option."""
+    """The request decides; otherwise the server's option."""
     template, given = server.model.chat_template, []
     for option in (True, False):
         maker = Maker(server.model, template, 6, option)

@@ -1,4 +1,5 @@
-"""Embeddings over HTTP: the same bits as `hybrid embed`, beside streams, of models that generate and of encoders."""
+"""Embeddings over HTTP: the same bits as `hybrid embed`, beside streams, from models that generate and from
+encoders."""
 
 import base64
 import json
@@ -54,7 +55,7 @@ def encoder(bert: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def wanted(files: dict[str, Path]) -> np.ndarray:
-    """By the library."""
+    """Embeddings computed by the library."""
     with Embedder(files["q8_0"], n_ctx=N_CTX) as embedder:
         return embedder.embed(TEXTS)
 
@@ -71,7 +72,7 @@ def rows_of(answer: Any) -> np.ndarray:
 
 
 def test_they_are_those_of_the_library(server: Server, wanted: np.ndarray) -> None:
-    """By OpenAI's client, which asks for base64; as floats; as ids; one at a time."""
+    """As base64, which OpenAI's client requests; as floats; from ids; one at a time."""
     client = server.openai.embeddings
     found = client.create(model="tiny", input=TEXTS)
     assert (np.array([one.embedding for one in found.data], np.float32) == wanted).all()
@@ -102,7 +103,7 @@ def test_in_llama_servers_shape(server: Server, wanted: np.ndarray) -> None:
 
 
 def test_texts_of_every_shape(server: Server, encoder: Server, wanted: np.ndarray) -> None:
-    """Objects with a text or its pieces; tokens with texts between them, which are one text."""
+    """Objects with a text or its pieces; a list of tokens and texts, which is one text."""
     encode = server.model.tokenizer.encode
     pieces = {"content": [{"type": "text", "text": "open "}, {"type": "text", "text": "the file"}]}
     listed = [TEXTS[0], pieces, {"prompt_string": TEXTS[2]}, encode(TEXTS[3])]
@@ -145,7 +146,7 @@ def test_however_texts_are_cut(pooling: Pooling, files: dict[str, Path], monkeyp
 
 
 def test_beside_answers(server: Server, wanted: np.ndarray) -> None:
-    """All sequences of answers are in use, and stay theirs; the answers are what they are alone."""
+    """Answers keep all their sequences, and are the same as alone."""
     body = {"prompt": "State space models", "max_tokens": 60, "ignore_eos": True, "temperature": 0.9, "seed": 1}
     alone = [server.http.post("/v1/completions", json={**body, "seed": s}).json()["choices"][0]["text"] for s in (1, 2)]
     beside: dict[tuple[str, int], Any] = {}
@@ -233,7 +234,7 @@ def test_more_than_may_wait(server: Server) -> None:
 
 
 def test_an_encoder(encoder: Server) -> None:
-    """Makes embeddings, and says so where text is asked of it."""
+    """It makes embeddings, and refuses requests for text."""
     embedder = encoder.model.embedder  # type: ignore[attr-defined]
 
     def counted() -> list[int]:
@@ -264,7 +265,7 @@ def test_an_encoder(encoder: Server) -> None:
 
 @pytest.mark.parametrize("kind", ["encoder", "generating"])
 def test_by_the_command(kind: str, program: Path, bert: Path, files: dict[str, Path], tmp_path: Path) -> None:
-    """`hybrid serve` of both, with a pooling that is not their own: what `hybrid embed` writes."""
+    """`hybrid serve` with a pooling other than the model's default gives the same vectors as `hybrid embed`."""
     path = bert if kind == "encoder" else files["q8_0"]
     pooling = Pooling.CLS if kind == "encoder" else Pooling.MEAN
     command = [program, "serve", path, "--unix", tmp_path / "socket"]

@@ -1,4 +1,4 @@
-"""How a server ends, what it tells, and what of its command line is refused in one line."""
+"""The end of a server, its log, and invalid command lines, each refused in one line."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
 
 
 def process(program: Path, *args: object, code: str = "") -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
-    """`hybrid serve` and what it says until it answers; `code` runs in it first."""
+    """`hybrid serve` and its output until it answers; runs `code` first."""
     return started([program, "serve", *args], TESTS_FIRST=code)
 
 
@@ -45,7 +45,7 @@ def address_of(said: str) -> str:
 
 
 def streamed(url: str, heard: list[str], body: dict[str, object]) -> None:
-    """The events of an answer, until its end, in a thread."""
+    """Append the events of a stream to `heard`; runs in a thread."""
     with (
         httpx.Client(base_url=url, timeout=WAIT) as client,
         client.stream("POST", "/v1/completions", json={**body, "stream": True}) as response,
@@ -65,7 +65,7 @@ Batcher.step = lambda self: (time.sleep(0.01), step(self))[1]
 
 @pytest.mark.parametrize("hurried", [False, True])
 def test_a_server_that_ends_takes_nothing_new(hurried: bool, program: Path, files: dict[str, Path]) -> None:
-    """What runs goes on for the grace, /health says that it ends; a second signal ends the grace."""
+    """Running answers get the grace period, /health reports the end; a second signal ends the grace."""
     grace = 600 if hurried else 0.5
     with process(program, files["q8_0"], "--port", 0, "--grace", grace, code=SLOW) as (running, said):
         url, heard = address_of(said), list[str]()
@@ -153,7 +153,7 @@ def test_a_fault_is_said_by_health_and_to_who_waits(model: LoadedModel) -> None:
 
 
 def test_kill_minus_nine_hinders_no_next_start(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
-    """The socket it leaves is taken over; one that somebody listens on is not."""
+    """The next start replaces the left socket, but not one on which a process listens."""
     path = tmp_path / "socket"
     body = {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
     with (
@@ -172,9 +172,9 @@ def test_kill_minus_nine_hinders_no_next_start(program: Path, files: dict[str, P
         assert path.exists()
 
 
-# --- what it tells ---
+# --- log ---
 def test_the_log_is_json_for_programs(program: Path, files: dict[str, Path]) -> None:
-    """Every line on stdout is an object; a fault has its traceback."""
+    """Every line on stdout is an object; a fault includes its traceback."""
     command = [program, "serve", files["q8_0"], "--port", "0", "--log", "json"]
     env = {**os.environ, "TESTS_FIRST": FAULT}
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)

@@ -1,4 +1,4 @@
-"""Each side path fails at every call, and everybody is answered. Faults in steps cost the answers of those steps."""
+"""Each side path fails at every call, and every request is answered. Faults in steps cost only those steps' answers."""
 
 import itertools
 import json
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.exhaustive
 INFER = Path(infer.__file__).parent
 QUESTION = {"role": "user", "content": "What is a state space model?"}
 GREEDY = {"temperature": 0, "seed": 1, "max_tokens": 12}
-# what raises, and the side path that it is part of
+# object and name of a function that raises, and its side path
 FAILING: list[tuple[object, str, str]] = [
     (Reasons, "_look", "the reasons why prompts are read"),
     (ChangedHeaders, "seen", "the notes on parts that change with every request"),
@@ -73,7 +73,7 @@ def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
 
 
 def served(model: LoadedModel, log: Callable[[RequestLog], None]) -> AbstractContextManager[Server]:
-    """A server whose template has calls and thoughts."""
+    """A server whose template supports calls and thoughts."""
     return serving(model, maker=Maker(model, thinking_template(), 6), log=log)
 
 
@@ -85,7 +85,7 @@ def completion(server: Server, prompt: str, **more: object) -> str:
 
 
 def streamed(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
-    """The values of the events of a stream."""
+    """The parsed events of a stream."""
     with server.http.stream("POST", path, json={**body, "stream": True}) as response:
         assert response.status_code == 200
         lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
@@ -93,7 +93,7 @@ def streamed(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
 
 
 def answers(server: Server) -> list[str]:
-    """The answers to requests of every kind. Some texts change near their beginning; the cache cannot keep all."""
+    """The answers to requests of every kind. Some texts change near their beginning; the cache is too small for all."""
     usage = {"stream_options": {"include_usage": True}, "timings_per_token": True, "return_progress": True}
     chat = {"messages": [QUESTION], **GREEDY}
     whole = server.http.post("/v1/chat/completions", json=chat).json()
@@ -117,15 +117,15 @@ def answers(server: Server) -> list[str]:
 
 @pytest.fixture(scope="module")
 def usual(model: LoadedModel) -> list[str]:
-    """The answers where nothing fails."""
+    """The answers without faults."""
     with served(model, lambda entry: None) as server:
         return answers(server)
 
 
 def together() -> list[list[tuple[object, str, str]]]:
-    """All that may fail, in two sets with one failure in each side path at most."""
+    """All entries of FAILING in two sets; each set has at most one failure per side path."""
     first = {failing[2]: failing for failing in reversed(FAILING)}
-    first.pop("the notes on parts that change with every request")  # made by the reasons, which fail
+    first.pop("the notes on parts that change with every request")  # derived from the reasons, which fail
     return [list(first.values()), [failing for failing in FAILING if failing not in first.values()]]
 
 
@@ -171,7 +171,7 @@ N_INJECTIONS = int(os.environ.get("INJECTIONS", "12"))
 
 
 def stream_body(number: int) -> tuple[str, dict[str, Any]]:
-    """The request of one of the streams: route and body."""
+    """Route and body of stream `number`."""
     drawn = {"temperature": 0.7, "seed": number, "max_tokens": 8 + number}
     if number % 4 == 0:
         form = {"response_format": {"type": "json_object"}} if number else {}
@@ -185,7 +185,7 @@ def stream_body(number: int) -> tuple[str, dict[str, Any]]:
 
 
 def heard(server: Server, number: int) -> tuple[str, int]:
-    """What a stream says, and the code of the error that ends it; 0: none does."""
+    """The text of a stream, and the code of the error that ends it (0: none)."""
     said, code = "", 0
     for event in streamed(server, *stream_body(number)):
         if "error" in event:
@@ -199,9 +199,9 @@ def heard(server: Server, number: int) -> tuple[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # injected while a generator is closed
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # injected while a generator closes
 def test_steps_that_fail_beside_eight_streams(files: dict[str, Path]) -> None:
-    """At INJECTIONS random calls of any function of infer. The streams that go on say what they say alone."""
+    """At N_INJECTIONS random calls of any function of infer. Unaffected streams say the same as without faults."""
     told: list[str] = []
     before = faults.listen(lambda message, error: told.append(message))
     rng = random.Random(3)
@@ -209,10 +209,10 @@ def test_steps_that_fail_beside_eight_streams(files: dict[str, Path]) -> None:
     options = LoadOptions(n_ctx=1024, n_ubatch=256, n_seq_max=N_STREAMS, checkpoint_budget=8 << 20)
     with LoadedModel.load(files["q8_0"], options) as model, ThreadPoolExecutor(N_STREAMS) as pool:
         service = Service(model, N_STREAMS)
-        service.clock = itertools.count(0, 100).__next__  # never too many in a minute
+        service.clock = itertools.count(0, 100).__next__  # each fault counts as in a minute of its own
         with serving(model, service=service) as server:
             want = [heard(server, number) for number in range(N_STREAMS)]
-            n_calls = 0  # of the last round without a fault; how many a round makes depends on which streams meet
+            n_calls = 0  # calls in the last round without a fault; a round's number depends on which streams meet
             for i in range(-2, 8 * N_INJECTIONS):
                 if n_met == N_INJECTIONS:
                     break
@@ -229,7 +229,7 @@ def test_steps_that_fail_beside_eight_streams(files: dict[str, Path]) -> None:
                 n_calls = n_calls if injection.place else injection.n_calls
                 n_lost += sum(code == 500 for _, code in got)
                 for path in faults.SidePath.all.values():
-                    path.n_faults = 0  # none is switched off
+                    path.n_faults = 0  # so no side path is switched off
             metrics = server.http.get("/metrics").text
         assert model.n_free == N_STREAMS
     faults.listen(before)

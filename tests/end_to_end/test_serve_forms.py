@@ -1,4 +1,4 @@
-"""Answers in the form that a request asks for, beside others and with everything that a server does."""
+"""Constrained answers of a server, beside other answers and with all features of the server."""
 
 import json
 import re
@@ -123,7 +123,8 @@ HANGS: Hostile = [
 def test_what_hurts_is_refused_while_others_are_answered(
     more: list[tuple[dict[str, Any], str]], server: Server
 ) -> None:
-    """A hang, an overflow of the stack, 10 MB, a bomb: nobody else notices, and the next form is compiled."""
+    """Forms that cause a hang, a stack overflow, 10 MB or an explosion: other requests notice nothing, and the next
+    form is compiled."""
     hostile: Hostile = [
         *more,
         ({"json_schema": {"enum": ["x" * 1000] * 10_000}}, "the schema has 10040010 bytes"),
@@ -154,7 +155,7 @@ def test_too_many_forms_at_once_are_told_to_come_again(server: Server, monkeypat
 
 
 def test_a_slot_is_saved_and_restored_between_answers(files: dict[str, Path], tmp_path: Path) -> None:
-    """What is saved is a text, and answers are whole: a form belongs to its request alone."""
+    """Only complete texts are saved, without a form: it belongs to one request."""
     with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
         store = open_store(model, tmp_path, 1 << 30, print)
         store.files.list_all()
@@ -170,7 +171,7 @@ def test_a_slot_is_saved_and_restored_between_answers(files: dict[str, Path], tm
 
 
 def test_a_dead_end_is_an_error_and_hurts_nobody(server: Server) -> None:
-    """Never free text; the others go on."""
+    """The answer never becomes free text; other answers continue."""
     banned = {str(i): -100 for i in range(server.model.n_vocab)}
     body = {"prompt": "a", "guided_choice": ["yes", "no"], "logit_bias": banned, "max_tokens": 5}
     error = server.error(400, "/v1/completions", body)

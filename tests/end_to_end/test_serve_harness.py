@@ -1,4 +1,4 @@
-"""lm-evaluation-harness as a client of `hybrid serve`: the scores of `hybrid eval`, from its own models for servers."""
+"""lm-evaluation-harness as a client of `hybrid serve`: its own models for servers get the scores of `hybrid eval`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,13 +34,13 @@ def _quiet() -> Iterator[None]:
 
 
 def ours(model: LoadedModel, tasks: Path, names: list[str], **protocol: Any) -> dict[str, Any]:
-    """What `hybrid eval` has; without BOS, which the harness's tokenizer of a server never adds."""
+    """Results of `hybrid eval`, without BOS, which the harness's tokenizer for servers never adds."""
     items = loaded(found(names, [tasks]), names)
     return evaluate(HarnessModel(model, add_bos=False), items, Protocol(log_samples=True, **protocol))
 
 
 def theirs(server: Server, tasks: Path, names: list[str], kind: str, route: str, **more: Any) -> dict[str, Any]:
-    """What the harness's own model of that kind has."""
+    """Results of the harness's own model of that kind."""
     from lm_eval.evaluator import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -58,7 +58,7 @@ def theirs(server: Server, tasks: Path, names: list[str], kind: str, route: str,
 
 
 def answers(results: dict[str, Any], task: str) -> list[Any]:
-    """What was said to every request of a task."""
+    """The responses to all requests of a task."""
     return [answer for sample in results["samples"][task] for (answer,) in sample["resps"]]
 
 
@@ -90,7 +90,7 @@ def test_local_completions_has_the_same_scores(
 
 
 def test_what_the_model_says_itself_is_greedy_for_both(files: dict[str, Path], tasks: Path) -> None:
-    """The flag that such tasks as LAMBADA count, where it is true."""
+    """A case in which the greedy flag, which tasks such as LAMBADA count, is true."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 

@@ -1,4 +1,4 @@
-"""Two keys on one server: neither learns what the other said, from any byte of any route, nor from counts."""
+"""Two keys on one server: neither learns the other's texts from any byte of any route, nor from counts."""
 
 import json
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from hybrid.infer.memory.pins import PARTY_BYTES
 pytestmark = pytest.mark.exhaustive
 
 MINE, OTHERS = ({"Authorization": f"Bearer {key}"} for key in ("first key", "second key"))
-WORDS = ("zyzzyvas", "quokkabell", "oxbowlake")  # what nobody but the first key says
+WORDS = ("zyzzyvas", "quokkabell", "oxbowlake")  # words that only the first key sends
 SECRET = " ".join(WORDS)
 COUNTS = ("cached_tokens", "reused", "cache_read_input_tokens", "cache_n", "drawn")
-# routes that draw, and those that only look at a conversation, each with a text of its own
+# routes that generate, and those that only read a conversation; each gets its own text
 DRAWING = ("/v1/completions", "/completion", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 LOOKING = (
     "/page/costs",
@@ -35,7 +35,7 @@ LOOKING = (
 
 
 def beginning(path: str) -> str:
-    """What both say, word by word."""
+    """A prefix that both keys send to the path, word for word."""
     return f"A memo by Dana of what was said of {path} in the meeting of this week, which nobody else has seen yet:"
 
 
@@ -56,7 +56,7 @@ def body(path: str, text: str) -> dict[str, Any]:
 
 
 def counts(value: Any) -> list[tuple[str, int]]:
-    """Those of reused tokens, wherever they stand in an answer."""
+    """All counts of reused tokens within an answer."""
     if isinstance(value, list):
         return [found for each in value for found in counts(each)]
     if not isinstance(value, dict):
@@ -90,7 +90,7 @@ def post(server: Server, path: str, given: dict[str, Any], key: dict[str, str]) 
 
 
 def told(server: Server) -> None:
-    """The first key tells every route its secrets, keeps one, and saves a slot."""
+    """Send the first key's secrets to every route; keep one, and save a slot."""
     for path in DRAWING + LOOKING:
         route = path if path in DRAWING else "/v1/chat/completions"
         for text in (beginning(path), f"{beginning(path)} {SECRET}"):
@@ -101,7 +101,7 @@ def told(server: Server) -> None:
 
 
 def requests(server: Server) -> Iterator[tuple[str, str, Any]]:
-    """Every route of the document, with bodies and places that could tell something: method, path, body. Slots come
+    """(method, path, body) for every route of the document, with bodies and IDs that could reveal something. Slots come
     first, before the second key has a text in one."""
     paths = server.http.get("/openapi.json", headers=OTHERS).json()["paths"]
     for path, methods in sorted(paths.items(), key=lambda one: one[0] != "/slots/{id}"):
@@ -123,12 +123,12 @@ def requests(server: Server) -> Iterator[tuple[str, str, Any]]:
 
 
 def ids_of(server: Server) -> str:
-    """The secret as a list of tokens, without blanks."""
+    """The secret's tokens, comma-separated without spaces."""
     return ",".join(map(str, server.model.tokenizer.encode(f" {SECRET}", add_special=False)))
 
 
 def check(response: httpx.Response, ids: str) -> None:
-    """Nothing of the secret is in it, as text or as tokens, and it counts nothing that was known."""
+    """The response has no part of the secret, as text or tokens, and counts no reused tokens."""
     said = response.content.decode().lower() + str(response.headers).lower()
     assert not [word for word in WORDS if word in said], (response.request.url, said[:2000])
     assert ids not in said.replace(" ", "")
@@ -149,7 +149,7 @@ def test_no_route_tells_one_key_what_another_said(server: Server) -> None:
         drawing_held(server, n_tokens=1),
         server.http.stream("POST", "/v1/completions", json=stream, headers=MINE),
     ):
-        until(lambda: WORDS[0] in server.http.get("/slots", headers=MINE).text)  # the settings of its own stream
+        until(lambda: WORDS[0] in server.http.get("/slots", headers=MINE).text)  # its own stream's settings
         check(server.http.get("/slots", headers=OTHERS), ids)
     until(lambda: server.service.n_jobs == 0)
     for method, path, given in requests(server):
@@ -159,7 +159,7 @@ def test_no_route_tells_one_key_what_another_said(server: Server) -> None:
     of_slots = [status for _, path, status in statuses if path.startswith("/slots/")]
     assert of_slots == [400] * 8 + [200] * 4, "nothing to save or restore"
     assert all(status == 404 for method, path, status in statuses if path in _names(own.json()))
-    # nothing of the first key's has gone
+    # everything of the first key is still there
     after = server.http.get("/v1/conversations?limit=1000", headers=MINE).json()
     assert _names(own.json()) <= _names(after) and any(one["kept"] for one in after["data"])
     assert post(server, "/slots/1?action=restore", {"filename": "mine.bin"}, MINE)["n_restored"] > 0
@@ -214,7 +214,7 @@ def test_owners_of_one_key_share_its_room(server: Server) -> None:
 
 
 def test_answers_are_their_own(server: Server) -> None:
-    """An answer of one key, sent by another, stands for the tokens that an encoder gives."""
+    """An answer to one key, sent by another, is encoded by the tokenizer: its sampled tokens are not used."""
     messages = [{"role": "user", "content": "Who was there?"}]
     sampled = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 11, "max_tokens": 24}
     first = post(server, "/v1/chat/completions", {"messages": messages, **sampled}, MINE)
@@ -233,7 +233,7 @@ def test_keys_may_share(model: LoadedModel) -> None:
     model.cache.clear()
     server = Server(model, keys=("first key", "second key"), shared=True)
     try:
-        given = {**body("/v1/completions", beginning("/v1/completions")), "seed": 1}  # one answer, not two
+        given = {**body("/v1/completions", beginning("/v1/completions")), "seed": 1}  # the same answer twice
         post(server, "/v1/completions", given, MINE)
         assert post(server, "/v1/completions", given, OTHERS)["usage"]["cache"]["processed"] == 0
         listed = server.http.get("/v1/conversations", headers=OTHERS, timeout=WAIT)

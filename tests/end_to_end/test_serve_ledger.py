@@ -1,4 +1,4 @@
-"""Answers that clients send back as text continue their own state, whatever tokens they were drawn as."""
+"""Answers that clients send back as text continue from their own state, whatever their sampled tokens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.exhaustive
 
 SYSTEM = {"role": "system", "content": "You keep what you have read, and you say it in as few words as you can find."}
 QUESTIONS = ("What is a state space model?", "And what does it forget?", "Is that always so? Say why.")
-# what is drawn so is hardly ever what an encoder would choose for its text
+# such samples are hardly ever the tokens that an encoder would choose for the text
 SAMPLED = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 11}
 
 
@@ -61,7 +61,7 @@ def test_a_conversation_that_comes_back_is_not_read_again(trimmed: bool, server:
         messages.append(ask(question))
         answer = chat(server, messages)
         if before is not None:
-            # the token drawn last is read when something follows it
+            # the last sampled token is processed when something follows it
             held = before["usage"]["total_tokens"] - (before["choices"][0]["finish_reason"] == "length")
             assert cached(answer) == held
             text = rendering(server, messages)
@@ -94,7 +94,7 @@ def test_the_same_bits_as_from_its_tokens_on_a_cold_server(server: Server, files
 
 
 def test_the_same_request_the_same_answer_as_on_a_fresh_server(server: Server, files: dict[str, Path]) -> None:
-    """Where the request asks for it; otherwise the tokens that were drawn stand, and the usage says so."""
+    """If the request asks for it. Otherwise the sampled tokens are kept, and the usage says so."""
     asked = [ask(QUESTIONS[0])]
     asked += [told(chat(server, asked)["choices"][0]["message"]["content"]), ask(QUESTIONS[1])]
     prompt = "State space models"
@@ -127,7 +127,7 @@ def test_a_completion_goes_on(server: Server) -> None:
     assert server.model.tokenizer.encode(text)[: len(drawn) - 1] != drawn[:-1], "encoded again, it is other tokens"
     more = server.http.post("/v1/completions", json={**asked, "prompt": text}).json()
     assert more["usage"]["prompt_tokens"] == first["usage"]["total_tokens"] == cached(more) + 1
-    # two halves are the whole
+    # two halves equal the whole
     whole = server.http.post("/v1/completions", json={**asked, "max_tokens": 40, "temperature": 0}).json()
     half = server.http.post("/v1/completions", json={**asked, "max_tokens": 20, "temperature": 0}).json()
     text = half["choices"][0]["text"]
@@ -152,7 +152,7 @@ def test_an_answer_whose_client_left_is_known_as_far_as_it_was_drawn(server: Ser
 
 
 def test_an_edit_of_the_last_message_costs_its_own_tokens(server: Server) -> None:
-    """A whole conversation of somebody else's: its messages' ends get checkpoints when it is read."""
+    """A complete conversation from elsewhere: reading it sets checkpoints at the ends of its messages."""
     said = [
         "It is a recurrence with a state of a fixed size, which is read and written once for each token.",
         "It forgets what the state has no room for.",
@@ -168,14 +168,14 @@ def test_an_edit_of_the_last_message_costs_its_own_tokens(server: Server) -> Non
 
 
 class Stateless:
-    """A client that keeps messages only, and counts what its requests cost beside what nobody could spare."""
+    """A client that keeps messages only, and compares the processed tokens of its requests with the minimum."""
 
     def __init__(self, server: Server) -> None:
         self.server, self.known = server, Known()
         self.steps: list[tuple[str, int, int]] = []
 
     def ask(self, name: str, messages: list[dict[str, str]], question: str, seed: int = 11) -> list[dict[str, str]]:
-        """The conversation with the answer."""
+        """Ask a question; return the conversation with the answer."""
         messages = [*messages, ask(question)]
         prompt = self.server.served.maker.ledger.encode(rendering(self.server, messages))
         answer = chat(self.server, messages, seed=seed)
@@ -190,7 +190,7 @@ class Stateless:
 
 
 def test_a_scripted_chat_over_http_processes_hardly_more_than_it_must(server: Server) -> None:
-    """The script of benchmarks/chat_script.py, for a client that sends all messages again and again."""
+    """The script of benchmarks/chat_script.py, for a client that sends all messages every time."""
     client = Stateless(server)
     turns = [[SYSTEM]]
     for i, question in enumerate(CHAT):

@@ -1,4 +1,4 @@
-"""What a server does with clients that are slow, rude or foreign, and with answers that take long."""
+"""A server's limits for slow, misbehaving or foreign clients, and for long answers."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.exhaustive
 PROMPT = "State space models keep what they have read"
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
 CLOSE = "Connection: close\r\n"  # as urllib sends it
-# one of the times is short, the others are no matter
+# one limit is short, the others do not matter
 HEAD, BODY = Bounds(head_seconds=0.5, linger_seconds=0.5), Bounds(body_seconds=0.5, linger_seconds=0.5)
 UNREAD = Bounds(unread_seconds=0.5)
 
@@ -50,7 +50,7 @@ def request(server: Server, body: bytes, head: str = "") -> bytes:
 
 
 def everything(raw: socket.socket) -> bytes:
-    """All that comes until the connection ends."""
+    """Receive everything until the connection ends."""
     raw.settimeout(WAIT)
     said = b""
     while part := raw.recv(1 << 16):
@@ -71,12 +71,12 @@ def test_an_answer_that_takes_longer_than_timeout_ends(model: LoadedModel) -> No
         assert json.loads(lines[-1][6:])["error"]["code"] == 504, "the head of a stream is sent before its answer"
         held.set()
         until(lambda: server.service.n_jobs == 0)
-        # soon: 0.3 s may be too little for one token where much else runs
+        # eventually: on a busy machine 0.3 s may be too little for one token
         until(lambda: server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200)
 
 
 def test_what_does_not_come_in_time(model: LoadedModel) -> None:
-    """Heads and bodies, byte by byte too: a byte now and then keeps nothing open."""
+    """Heads and bodies, also byte by byte: single bytes do not keep a connection open."""
     for bounds, starts in (
         (HEAD, (b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nX: ")),
         (BODY, (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nx",)),
@@ -98,7 +98,7 @@ def test_what_does_not_come_in_time(model: LoadedModel) -> None:
     with serving(model, bounds=HEAD) as server, socket.create_connection(server.listener.getsockname()) as raw:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(1 << 16).startswith(b"HTTP/1.1 200")
-        time.sleep(2 * HEAD.head_seconds)  # idle: it may stay
+        time.sleep(2 * HEAD.head_seconds)  # an idle connection may stay
         raw.sendall(b"GET /health HTTP/1.1\r\n")
         assert b"HTTP/1.1 408" in everything(raw)
 
@@ -113,7 +113,7 @@ def test_a_body_that_is_refused_early_is_not_read_for_ever(model: LoadedModel) -
 
 @pytest.mark.parametrize("head", ["", CLOSE, f"{CLOSE}Expect: 100-continue\r\n"])
 def test_a_client_that_writes_all_before_it_reads(server: Server, head: str) -> None:
-    """What its body or its head is refused with reaches it, though it was sent long before the last byte came."""
+    """The refusal of its head or body, sent long before its last byte arrives, reaches it."""
     body = b"x" * (guards.MOST_BODY + (8 << 20))
     chunk = b"%x\r\n%b\r\n" % (1 << 20, b"x" * (1 << 20))
     begin = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{head}".encode()
@@ -132,7 +132,7 @@ def test_a_client_that_writes_all_before_it_reads(server: Server, head: str) -> 
 
 
 def test_who_sends_without_end_is_cut_off(model: LoadedModel) -> None:
-    """After its answer it has `linger_seconds`, and may send `most_dropped` bytes."""
+    """After the answer the client has `linger_seconds`, and may send `most_dropped` bytes."""
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{CLOSE}Content-Length: {1 << 40}\r\n\r\n".encode()
     for bounds in (Bounds(linger_seconds=0.2), Bounds(linger_seconds=WAIT, most_dropped=1 << 20)):
         with serving(model, bounds=bounds) as server, socket.create_connection(server.listener.getsockname()) as raw:
@@ -143,13 +143,13 @@ def test_who_sends_without_end_is_cut_off(model: LoadedModel) -> None:
                 while True:
                     raw.sendall(b"x" * (1 << 16))
             until(lambda server=server: not server.server.server_state.connections)
-    # a connection that lingers makes room for a new one
+    # a lingering connection makes room for a new one
     with serving(model, bounds=Bounds(linger_seconds=WAIT, most_connections=1)) as server:
         with socket.create_connection(server.listener.getsockname()) as raw:
             raw.sendall(head)
             assert raw.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
             assert server.http.get("/health").status_code == 200
-        # and holds up no end
+        # and does not delay the server's end
         with socket.create_connection(server.listener.getsockname()) as raw:
             raw.sendall(head)
             assert raw.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
@@ -159,7 +159,7 @@ def test_who_sends_without_end_is_cut_off(model: LoadedModel) -> None:
 
 
 def test_an_error_of_ours_says_that_the_connection_ends(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it does: a client that keeps connections does not send its next request into a closed one."""
+    """The connection does end: a client that keeps connections must not send its next request into a closed one."""
     monkeypatch.setattr(Maker, "jobs", lambda *_, **__: 1 / 0)
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/messages", BODIES["messages"])):
         with socket.create_connection(server.listener.getsockname()) as raw:
@@ -171,7 +171,7 @@ def test_an_error_of_ours_says_that_the_connection_ends(server: Server, monkeypa
 
 # --- work that a client chooses ---
 def test_what_is_listed_of_tokens_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a whole answer, and in what waits for a client; a stream that is read may list any number."""
+    """In a whole answer, and in the queue for a client; a stream that is read may list any number."""
     monkeypatch.setattr("hybrid.cli.serve.streaming.MOST_LISTED", 300)
     monkeypatch.setattr(request_jobs, "MOST_LISTED", 300)
     some = {"prompt": PROMPT, "n_predict": 5, "ignore_eos": True, "n_probs": 50}
@@ -187,7 +187,7 @@ def test_what_is_listed_of_tokens_is_bounded(server: Server, monkeypatch: pytest
 
 
 def test_bodies_of_many_chunks(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others get their turn between two parts of a body, and the number of its chunks is bounded."""
+    """Other requests run between parts of a body, and the number of its chunks is limited."""
     monkeypatch.setattr(connections, "MOST_CHUNKS", 20_000)
     sizes: list[int] = []
     received = connections.Connection.data_received
@@ -201,7 +201,7 @@ def test_bodies_of_many_chunks(server: Server, monkeypatch: pytest.MonkeyPatch) 
             head = (
                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
             )
-            with suppress(ConnectionError):  # it is refused before it has come whole
+            with suppress(ConnectionError):  # it is refused before it has arrived completely
                 raw.sendall(head + b"".join(b"1\r\n%c\r\n" % byte for byte in sent) + b"0\r\n\r\n")
             with suppress(ConnectionError):
                 assert raw.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
@@ -227,7 +227,7 @@ def test_lists_of_a_client_are_bounded(server: Server, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_stops_reading_is_dropped(model: LoadedModel, stream: bool) -> None:
-    """And its job with it, before the answer is complete where that is sent while it is drawn."""
+    """Its job is cancelled; in a stream before the answer is complete."""
     with serving(model, bounds=UNREAD) as server:
         server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         with socket.socket() as raw:
@@ -245,7 +245,8 @@ def test_a_client_that_stops_reading_is_dropped(model: LoadedModel, stream: bool
 
 
 def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: LoadedModel) -> None:
-    """Who reads nothing has his place taken away within bounds, whatever the system would hold of his answer."""
+    """A client that reads nothing loses its slot within the limits, however much of its answer the system would
+    buffer."""
     with serving(model, bounds=UNREAD) as server:
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -261,7 +262,7 @@ def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: Loa
 
 
 def test_streams_that_nobody_reads_keep_nobody_waiting(model: LoadedModel) -> None:
-    """They are drawn no further than what is on its way, have no place, and go on when they are read."""
+    """They generate a limited number of tokens ahead, free their slots, and continue when they are read."""
     body = {**LONG, "temperature": 0}
     with serving(model, bounds=Bounds(unread_seconds=WAIT)) as server, ExitStack() as stack:
         want = server.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
@@ -284,7 +285,7 @@ def test_streams_that_nobody_reads_keep_nobody_waiting(model: LoadedModel) -> No
 
 
 def test_what_waits_for_a_slow_reader_is_bounded(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where its answer cannot be set aside; any other one is not drawn on."""
+    """The answer is interrupted if it cannot be set aside; other answers just pause."""
     monkeypatch.setattr(request_jobs, "MOST_UNREAD", 20)
     with serving(model) as server:
         server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -296,7 +297,7 @@ def test_what_waits_for_a_slow_reader_is_bounded(model: LoadedModel, monkeypatch
             (job,) = server.service._jobs
             until(lambda: job.done)
             assert job.result.reason == "interrupt" and len(job.result.ids) < 450
-            # it reads after all: what was sent, then why there is no more
+            # it reads after all: the part that was sent, then the reason for the end
             raw.settimeout(WAIT)
             said = b""
             while b"reads too slowly: 20 tokens waited" not in said:
@@ -328,7 +329,7 @@ def test_heads_and_what_is_not_http(server: Server) -> None:
 
 
 def test_there_are_so_many_connections(model: LoadedModel) -> None:
-    """An idle one is closed for a new one; where there is none, 503. A full queue has room to say so."""
+    """An idle connection is closed for a new one; without an idle one: 503. A full queue leaves room for refusals."""
     assert Bounds.of(6).most_connections > 6
     with serving(model, bounds=Bounds(most_connections=3)) as server:
         address = server.listener.getsockname()
@@ -349,7 +350,7 @@ def test_there_are_so_many_connections(model: LoadedModel) -> None:
 
 
 def test_silent_connections_make_room_for_those_that_ask(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have sent nothing yet. One timer looks at all of them."""
+    """Silent ones have not sent anything. One timer serves all."""
     monkeypatch.setattr(connections, "SILENT_SECONDS", 0.0)
     with serving(model, bounds=Bounds(most_connections=20, head_seconds=WAIT)) as server:
         address = server.listener.getsockname()
@@ -380,7 +381,7 @@ def test_bodies_together(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) ->
         for raw in held:
             raw.sendall(request(server, b"x" * 10_000)[:-1])
         until(lambda: server.served.n_running == 3)
-        small = {"prompt": "x", "max_tokens": 1}  # it is answered until all of the others has come
+        small = {"prompt": "x", "max_tokens": 1}  # it is answered until the others' bytes have all arrived
         until(lambda: server.http.post("/v1/completions", json=small).status_code == 429)
         assert "too large together" in str(server.error(429, "/v1/completions", small)["message"])
         for raw in held:
@@ -390,7 +391,7 @@ def test_bodies_together(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_texts_that_no_context_holds_are_not_encoded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of 30 MB takes gigabytes to encode."""
+    """Encoding a text of 30 MB takes gigabytes."""
     long = "x" * (1 << 21)
     monkeypatch.setattr(type(server.model.tokenizer), "_encode_text", lambda *_: pytest.fail("it was encoded"))
     messages = [{"role": "user", "content": long}]
@@ -402,7 +403,8 @@ def test_texts_that_no_context_holds_are_not_encoded(server: Server, monkeypatch
 
 
 def test_a_body_that_is_wrong_all_over(server: Server) -> None:
-    """Each of 300 000 errors would take a thousand bytes, and streams would wait meanwhile."""
+    """The number of errors is limited: each of 300 000 would take a thousand bytes, and streams would wait
+    meanwhile."""
     n = 20_000
     for endpoint in ENDPOINTS:
         for name in endpoint.schema.model_fields if endpoint.schema is not None else ():
@@ -421,7 +423,7 @@ def test_a_body_that_is_wrong_all_over(server: Server) -> None:
     assert "prompt" in str(server.error(400, "/v1/completions", {"prompt": [1] * n + ["x"]})["message"])
 
 
-BODIES: dict[str, dict[str, object]] = {  # bodies that are right, by the fields that their schemas need
+BODIES: dict[str, dict[str, object]] = {  # valid bodies, by the fields that their schemas need
     "messages": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
     "prompt": {"prompt": "a", "max_tokens": 1},
     "input": {"input": "a", "max_output_tokens": 1},
@@ -435,8 +437,8 @@ NUMBERS = [given for value in (2**70, -(2**70), 10**400) for given in (value, [v
 
 @pytest.mark.parametrize("several", [1, pytest.param(len(NUMBERS), marks=pytest.mark.matrix)])
 def test_numbers_that_nothing_holds(several: int, server: Server) -> None:
-    """In every field that may be a number: the client is at fault, or gets what a number within bounds would give.
-    several: how many of the numbers each field is given, in turn."""
+    """In every field that may be a number: an error of the client, or the same as with a number within the limits.
+    several: how many of the numbers each field gets, in turn."""
     numbers = itertools.cycle(NUMBERS)
     for endpoint in (each for each in ENDPOINTS if each.schema is not None):
         fields = endpoint.schema.model_fields if endpoint.schema is not None else {}
@@ -449,7 +451,7 @@ def test_numbers_that_nothing_holds(several: int, server: Server) -> None:
 
 
 def test_settings_that_leave_no_token(server: Server) -> None:
-    """The request is to blame, in its status and in the last event of a stream."""
+    """The error is the client's, in the status and in the last event of a stream."""
     n_vocab = server.model.n_vocab
     never: dict[str, object] = {"logit_bias": {str(i): False for i in range(n_vocab)}}
     all_but_one = {"logit_bias": {str(i): False for i in range(n_vocab - 1)}, "grammar": 'root ::= "yes" | "no"'}
@@ -482,7 +484,7 @@ def test_methods(server: Server) -> None:
 
 
 def test_pages_of_others_are_refused(server: Server) -> None:
-    """Whatever they call this server, and whatever they call what they send."""
+    """Whatever name they use for this server, and whatever content type they claim."""
     body = json.dumps({"prompt": PROMPT, "max_tokens": 1})
     port = server.listener.getsockname()[1]
     for host in (
@@ -501,7 +503,7 @@ def test_pages_of_others_are_refused(server: Server) -> None:
         headers = {"Origin": origin, "Content-Type": "text/plain"}
         answer = server.http.post("/v1/completions", content=body, headers=headers)
         assert answer.status_code == 403 and "--cors" in answer.text, origin
-    # what curl -d sends, and a page of this server
+    # sent by curl -d, and by a page of this server
     for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {"Origin": server.url}):
         assert server.http.post("/v1/completions", content=body, headers=headers).status_code == 200
 
@@ -517,6 +519,6 @@ def test_pages_that_may_ask(model: LoadedModel) -> None:
             assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] in (*cors, "*")
             answer = server.http.post("/v1/completions", json=body, headers={"Origin": "https://other.example"})
             assert answer.status_code == (200 if cors == ("*",) else 403)
-    with serving(model, keys=("k",)) as server:  # who has a key asks from where he likes
+    with serving(model, keys=("k",)) as server:  # with a key any origin may ask
         headers = {"Authorization": "Bearer k", "Origin": "app://notes", "Host": "models.example"}
         assert server.http.post("/v1/completions", json=body, headers=headers).status_code == 200

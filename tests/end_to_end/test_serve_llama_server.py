@@ -1,4 +1,4 @@
-"""llama-server's own routes over a real socket, and what its fields change in OpenAI's."""
+"""llama-server's own routes over a real socket, and the effect of its fields in OpenAI's routes."""
 
 import json
 import math
@@ -89,7 +89,7 @@ def test_prompts_of_every_shape(server: Server) -> None:
         assert post(server, "/completion", **asked, prompt=one)["content"] == want
     many = post(server, "/completion", **asked, prompt=[ids, PROMPT, {"prompt_string": PROMPT}])
     assert [answer["content"] for answer in many] == [want] * 3 and [a["index"] for a in many] == [0, 1, 2]
-    # a text that begins a list with tokens has BOS before it, one behind them has not
+    # a list that begins with text gets a BOS; text after tokens does not
     encode = server.model.tokenizer.encode
     for mixed, flat in (
         ([*ids[:3], " and more"], [*ids[:3], *encode(" and more", add_special=False)]),
@@ -98,7 +98,7 @@ def test_prompts_of_every_shape(server: Server) -> None:
         answers = post(server, "/completion", **asked, prompt=[mixed, flat])
         assert answers[0]["content"] == answers[1]["content"]
         assert answers[0]["tokens_evaluated"] == len(flat)
-    # special tokens count, and a BOS that is written is not doubled
+    # special tokens are parsed, and a written BOS is not doubled
     written = post(server, "/completion", **asked, prompt="<|startoftext|>" + PROMPT)
     assert written["tokens_evaluated"] == len(ids) and written["content"] == want
     again = post(server, "/completion", **ASKED, n_cmpl=2)
@@ -184,7 +184,7 @@ def test_biases_of_every_shape(server: Server) -> None:
 
 
 def drawn(model: LoadedModel, params: SamplingParams) -> str:
-    """The answer of the library alone."""
+    """The library's answer alone."""
     seq = model.sequence()
     sampler = Sampler(params, model.n_vocab, model.tokenizer)
     answer = generate(seq, model.tokenizer.encode(PROMPT), sampler, max_tokens=12)
@@ -194,7 +194,7 @@ def drawn(model: LoadedModel, params: SamplingParams) -> str:
     return answer.result.text
 
 
-# fields of a request, and what SamplingParams calls them otherwise
+# fields of a request, and their names in SamplingParams if they differ
 SAMPLERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"dynatemp_range": 0.8, "dynatemp_exponent": 0.5}, {}),
     ({"top_n_sigma": 0.5}, {}),
@@ -217,7 +217,7 @@ SAMPLERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("body", "other"), SAMPLERS)
 def test_every_sampler_by_llama_servers_name(server: Server, body: dict[str, Any], other: dict[str, Any]) -> None:
-    """The same text as from the library with the same settings, which are told."""
+    """The same text as from the library with these settings, which the response repeats."""
     known = {f.name for f in fields(SamplingParams)}
     params = SamplingParams(
         **{"temp": 0.9, "seed": 7, **{name: value for name, value in body.items() if name in known}, **other}
@@ -274,7 +274,7 @@ def test_chosen_fields_and_seeds(server: Server) -> None:
 
 
 def test_the_slot_that_is_asked_for(server: Server) -> None:
-    """Where it is drawn changes nothing."""
+    """The slot does not change the answer."""
     answers = [post(server, "/completion", **ASKED, id_slot=slot) for slot in (3, 0, 2, -1)]
     assert [answer["id_slot"] for answer in answers] == [3, 0, 2, 0]
     assert len({answer["content"] for answer in answers}) == 1
@@ -419,7 +419,7 @@ def test_what_chats_ask_for_and_do_not_get(server: Server) -> None:
     assert template is not None and n == len(rendered_ids(server.model.tokenizer, template.render(HELLO)))
 
 
-# --- what is served ---
+# --- the server's information ---
 def test_props_slots_and_tokenizer(server: Server) -> None:
     def get(path: str) -> Any:
         return server.http.get(path).json()
@@ -440,7 +440,7 @@ def test_props_slots_and_tokenizer(server: Server) -> None:
     assert get("/slots") == [{"id": i, **idle} for i in range(4)]
     for path in ("/infill", "/rerank"):
         assert server.error(501, path, {})["type"] == "not_supported_error"
-    for path in ("/props", "/lora-adapters"):  # there is nothing to set while it runs
+    for path in ("/props", "/lora-adapters"):  # nothing can be set while it runs
         assert server.error(405, path, {})["type"] == "invalid_request_error"
 
 

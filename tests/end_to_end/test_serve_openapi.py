@@ -1,4 +1,4 @@
-"""The document of the routes: whole, true, and held against the server by schemathesis."""
+"""The OpenAPI document: complete and correct, and the server checked against it by schemathesis."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ from hybrid.infer.answers.batch.saving import open_store
 pytestmark = pytest.mark.exhaustive
 
 KEY = {"Authorization": "Bearer secret"}
-# what a valid value means is for the model to say: ranges of samplers, what fits the context
+# the model decides about valid values: ranges of samplers, size of the context
 BEYOND_SCHEMAS = "positive_data_acceptance"
 NO_RESOURCES = "use_after_free,ensure_resource_availability"
 
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With a context of few tokens, so that no answer takes long."""
+    """A server with a small context, so that no answer takes long."""
     with LoadedModel.load(files["q8_0"], n_ctx=14, n_seq_max=5, checkpoint_budget=32 << 20) as model:
         store = open_store(model, tmp_path_factory.mktemp("states"), 1 << 30, print)
         store.files.list_all()
@@ -82,7 +82,7 @@ def test_keys_are_in_it(document: Any, files: dict[str, Path]) -> None:
     assert "401" not in free["paths"]["/v1/models"]["get"]["responses"]
 
 
-# they have the fields of /v1/completions, by the thousand
+# they have the many fields of /v1/completions
 ALIKE = ["/v1/chat/completions", "/v1/responses", "/completion", "/apply-template", "/page/costs"]
 
 
@@ -95,7 +95,7 @@ ALIKE = ["/v1/chat/completions", "/v1/responses", "/completion", "/apply-templat
     ],
 )
 def test_schemathesis(server: Server, tmp_path: Path, phase: str, paths: list[str]) -> None:
-    """Bodies that fit the document, and bodies that do not: no error of the server's, none in another shape."""
+    """Valid and invalid bodies cause no server error, and no error of another shape."""
     command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{server.url}/openapi.json"]
     command += ["-H", "Authorization: Bearer secret", "--phases", phase, "-n", "5", "--seed", "1"]
     command += paths

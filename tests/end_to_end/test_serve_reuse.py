@@ -1,4 +1,4 @@
-"""What `hybrid serve` says of what it reused: usage, log, /metrics, /v1/conversations, and what is kept on demand."""
+"""What `hybrid serve` reports about reuse: usage, log, /metrics, /v1/conversations; and keeping on demand."""
 
 import re
 import threading
@@ -25,7 +25,7 @@ TEXT = "State space models keep what they have read in a state of one size, what
 
 
 class Logging(Server):
-    """One that writes its log into a list."""
+    """A server that writes its log into a list."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.lines: list[RequestLog] = []
@@ -58,7 +58,7 @@ def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
 
 @pytest.fixture
 def server(model: LoadedModel) -> Iterator[Logging]:
-    """With nothing known."""
+    """A server with an empty cache."""
     assert model.cache is not None
     model.cache.clear()
     server = Logging(model)
@@ -71,8 +71,8 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 
 
 def parsed(text: str) -> dict[tuple[str, str], float]:
-    """Prometheus' text format, version 0.0.4: (name, labels) -> value. Every name has HELP and TYPE before its values,
-    once, its lines stand together, and no sample comes twice."""
+    """Parse Prometheus' text format, version 0.0.4: (name, labels) -> value. Checks that each name has one HELP and one
+    TYPE before its values, that its lines are together, and that no sample is repeated."""
     assert text.endswith("\n")
     values: dict[tuple[str, str], float] = {}
     helped, kinds, order = set(), {}, []
@@ -147,7 +147,7 @@ def test_one_line_of_the_log_for_every_request(server: Logging) -> None:
     with server.http.stream("POST", "/v1/completions", json={"prompt": "Memory", "max_tokens": 2, "stream": True}) as r:
         r.read()
     server.http.get("/v1/models")
-    until(lambda: len(server.lines) == 7)  # the last line is written when its answer has left
+    until(lambda: len(server.lines) == 7)  # the last line is written after its answer was sent
     lines = [entry.line() for entry in server.lines]
     text = "\n".join(lines)
     print(text)
@@ -369,7 +369,7 @@ def test_pages_may_ask_with_every_method(model: LoadedModel) -> None:
 
 
 def test_reasons_while_many_ask(server: Logging) -> None:
-    """At the same time, with lists and drops between: every request has an answer and numbers that add up."""
+    """Simultaneous requests, lists and drops: every request gets an answer with consistent numbers."""
     failures: list[str] = []
 
     def ask(i: int) -> None:

@@ -1,4 +1,4 @@
-"""Saving, restoring and erasing what a slot holds, over HTTP."""
+"""Saving, restoring and erasing a slot's text over HTTP."""
 
 import os
 import threading
@@ -50,7 +50,7 @@ def forget(server: Server) -> None:
 
 
 def complete(server: Server, prompt: object, **more: object) -> tuple[int, str]:
-    """Tokens that were known, and the answer."""
+    """The number of reused tokens, and the answer."""
     body = {"prompt": prompt, "max_tokens": 16, "temperature": 0, **more}
     answer = server.http.post("/v1/completions", json=body).json()
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["text"]
@@ -150,7 +150,7 @@ def test_a_conversation_that_is_dropped_is_not_on_disk(server: Server) -> None:
 
 
 def test_a_slot_in_use_is_waited_for(server: Server) -> None:
-    """llama-server puts the action off, too."""
+    """llama-server also delays the action."""
     with server.http.stream(
         "POST", "/v1/completions", json={"prompt": FRANCE, "max_tokens": 200, "ignore_eos": True, "stream": True}
     ) as response:

@@ -1,4 +1,4 @@
-"""A short soak: benchmarks/serve_soak.py runs as many requests as one likes."""
+"""A short soak; benchmarks/serve_soak.py runs any number of requests."""
 
 from pathlib import Path
 

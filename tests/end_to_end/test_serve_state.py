@@ -1,4 +1,5 @@
-"""`hybrid serve --state-dir`: whatever ends the server or fills its disk, little is read again, with the same bits."""
+"""`hybrid serve --state-dir`: after any end of the server or a full disk little is processed again, with the same
+bits."""
 
 import os
 import re
@@ -18,14 +19,14 @@ from hybrid.cli.main import run
 pytestmark = pytest.mark.exhaustive
 
 SAMPLED = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # hardly ever what an encoder would choose
-FILE_LIMIT = 40_000  # bytes, fewer than a state of the bundled model has
+FILE_LIMIT = 40_000  # bytes, less than a state of the bundled model
 
 
 class Served:
-    """A server as a process of its own, on a socket in `folder`."""
+    """A server in a process of its own, on a socket in `folder`."""
 
     def __init__(self, program: Path, model: Path, folder: Path, code: str = "") -> None:
-        """code: what it executes first."""
+        """code: runs first in the server's process."""
         command = [program, "serve", model, "--unix", folder / "socket"]
         command += ["--state-dir", folder / "states", "-c", 4096, "-t", 1]
         self.folder = folder
@@ -42,7 +43,7 @@ class Served:
         return (self.folder / "log").read_text()
 
     def until(self, happens: Callable[[], object]) -> None:
-        """Waits for it; whatever hinders it is in the log."""
+        """Wait until `happens()` is true; a failure shows the log."""
         end = time.monotonic() + WAIT
         while not happens():
             assert self.process.poll() is None and time.monotonic() < end, self.log
@@ -56,7 +57,7 @@ class Served:
         return answer
 
     def end(self, number: int) -> str:
-        """What it has said."""
+        """Send a signal, check the exit code; return the log."""
         self.http.close()
         self.process.send_signal(number)
         code = self.process.wait(WAIT)
@@ -68,7 +69,7 @@ class Served:
         return list((self.folder / "states").rglob("*.state"))
 
     def written(self, n: int) -> None:
-        """Wait for so many states."""
+        """Wait for n state files."""
         self.until(lambda: len(self.states()) >= n)
 
 
@@ -82,11 +83,11 @@ def prompt(n: int, step: int = 7) -> list[int]:
 
 
 def test_killed_while_it_answers_and_while_it_saves(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
-    """The bits of the answers are those of a server that was never ended."""
+    """The answers have the bits of an uninterrupted server's."""
     ids = prompt(2500)
     first = Served(program, files["q8_0"], tmp_path)
     first.complete(ids)
-    first.written(6)  # four of the ladder, the end of the prompt, that of the answer
+    first.written(6)  # four of the ladder, the ends of the prompt and of the answer
     with first.http.stream(
         "POST", "/v1/completions", json={"prompt": prompt(9), "stream": True, "max_tokens": 999}
     ) as r:
@@ -96,7 +97,7 @@ def test_killed_while_it_answers_and_while_it_saves(program: Path, files: dict[s
     longer = [*ids, *prompt(300, 11)]
     answer = second.complete(longer)
     assert cached(answer) == 2500, "at most 512 tokens are processed anew"
-    second.end(signal.SIGKILL)  # what it has just read is being written
+    second.end(signal.SIGKILL)  # the tokens just processed are being written
     third = Served(program, files["q8_0"], tmp_path)
     again = third.complete([*longer, *prompt(20, 13)])
     assert cached(again) >= 2500
@@ -112,7 +113,7 @@ def test_killed_while_it_answers_and_while_it_saves(program: Path, files: dict[s
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_answer_that_comes_back_as_text(number: int, program: Path, files: dict[str, Path], tmp_path: Path) -> None:
-    """What was drawn is not what the text would be encoded as, after a restart neither."""
+    """Also after a restart the sampled tokens are used, not those of the encoder."""
     first = Served(program, files["q8_0"], tmp_path)
     messages = [{"role": "user", "content": "Tell me about memory."}]
     asked = {"messages": messages, "max_tokens": 60, "seed": 3, **SAMPLED}
@@ -148,7 +149,7 @@ def test_a_signal_leaves_everything_on_disk(program: Path, files: dict[str, Path
 
 
 def _beside(folder: Path) -> Path:
-    """A folder of a second server that is given the states of the first."""
+    """A folder for a second server, with the states of the first."""
     other = folder / "other"
     other.mkdir()
     (other / "states").symlink_to(folder / "states")
@@ -156,7 +157,7 @@ def _beside(folder: Path) -> Path:
 
 
 def test_a_disk_that_takes_no_more(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
-    """A file may not grow: one line, no half file, and answers go on."""
+    """Files may not grow: one line, no partial file, and answers continue."""
 
     limit = f"import resource as r\nr.setrlimit(r.RLIMIT_FSIZE, ({FILE_LIMIT}, {FILE_LIMIT}))"
     server = Served(program, files["q8_0"], tmp_path, limit)

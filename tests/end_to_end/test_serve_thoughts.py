@@ -1,4 +1,4 @@
-"""Thoughts over HTTP: told apart from the text, switched, bounded, and what they cost when they come back."""
+"""Thoughts over HTTP: separate from the text, switched, limited, and their cost when they are sent back."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.exhaustive
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 THOUGHT, TEXT = "It is a greeting.\nI greet.", "Hello there."
-SAID = f"{THOUGHT}\n</think>\n\n{TEXT}"  # the prompt has opened the thoughts
+SAID = f"{THOUGHT}\n</think>\n\n{TEXT}"  # the prompt has already opened the thoughts
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def chat(server: Server, **more: Any) -> Any:
 
 
 def n_tokens(server: Server, script: str) -> int:
-    """Of the scripted model."""
+    """The number of tokens that the scripted model needs for the script."""
     ids: list[int] = []
     while (token := Script().next_token(server.model.tokenizer, script, ids)) != server.model.tokenizer.eos:
         ids.append(token)
@@ -71,7 +71,7 @@ def test_thoughts_are_told_apart_whole_and_streamed(server: Server, script: Scri
 
 
 def test_where_thoughts_go(server: Server, script: Script) -> None:
-    """reasoning_format none leaves them in the text; include_reasoning false does not tell them."""
+    """reasoning_format none leaves them in the text; include_reasoning false drops them."""
     script.say(SAID, SAID, SAID, SAID)
     for more in ({"reasoning_format": "auto"}, {"reasoning_format": "deepseek"}):
         assert chat(server, **more)["choices"][0]["message"]["reasoning_content"] == THOUGHT
@@ -97,7 +97,7 @@ def test_thoughts_are_switched(server: Server, script: Script) -> None:
 
 
 def test_a_budget_closes_thoughts(server: Server) -> None:
-    """By force, in the model's own mark, whatever it would go on to think; under all three names."""
+    """The model's own tag is forced, whatever the model would think next; under all three names."""
     for name in ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget"):
         answer = chat(server, **{name: 9}, max_tokens=40, temperature=0)
         message = answer["choices"][0]["message"]
@@ -111,7 +111,7 @@ def test_a_budget_closes_thoughts(server: Server) -> None:
 
 
 def test_what_a_server_says_of_thoughts(chat_model: LoadedModel) -> None:
-    """Its options count where a request does not say otherwise."""
+    """The server's options are defaults for requests."""
     quiet = served(chat_model, WITH_THOUGHTS, ServerDefaults(think=False))
     try:
         off, on = "<think>\n\n</think>\n\n", "<think>\n"
@@ -169,7 +169,7 @@ def test_a_form_is_behind_the_thoughts(server: Server, script: Script) -> None:
 
 
 def test_a_model_without_thoughts_answers_as_before(chat_model: LoadedModel, script: Script) -> None:
-    """Not a field more."""
+    """The response has no additional fields."""
     plain = served(chat_model, WITH_TOOLS)
     try:
         script.say(SAID)
@@ -181,7 +181,7 @@ def test_a_model_without_thoughts_answers_as_before(chat_model: LoadedModel, scr
 
 
 def test_an_answer_that_is_continued_behind_its_thoughts(server: Server, script: Script) -> None:
-    """And in the middle of them: only what is new is told."""
+    """Also within its thoughts: the response has only the new text."""
     begun = {"role": "assistant", "content": "Hello", "reasoning_content": THOUGHT}
     script.say(" there.", " I greet.\n</think>\n\nHello there.")
     told = chat(server, messages=[*HELLO, begun])["choices"][0]["message"]
@@ -192,7 +192,7 @@ def test_an_answer_that_is_continued_behind_its_thoughts(server: Server, script:
     assert told == {"role": "assistant", "content": TEXT, "reasoning_content": " I greet."}
 
 
-# --- what comes back ---
+# --- thoughts sent back ---
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
 def test_a_loop_with_thoughts_reads_only_what_is_new(server: Server, script: Script, field: str) -> None:
     messages: list[Any] = [{"role": "user", "content": f"Add up, and look around; {field}."}]
@@ -207,7 +207,7 @@ def test_a_loop_with_thoughts_reads_only_what_is_new(server: Server, script: Scr
         (call,) = message["tool_calls"]
         messages += [{**message, field: thoughts}, {"role": "tool", "tool_call_id": call["id"], "content": "done"}]
     loop.check()
-    # behind another question the template leaves all of these thoughts out: what comes before them is still known
+    # after another question the template leaves out all these thoughts: the text before them is still reused
     first = len(
         server.model.tokenizer.encode(
             post(server, "/apply-template", messages=messages[:1], tools=TOOLS, add_generation_prompt=False)["prompt"],
@@ -221,7 +221,7 @@ def test_a_loop_with_thoughts_reads_only_what_is_new(server: Server, script: Scr
 
 
 def test_thoughts_that_the_template_leaves_out_cost_the_tail(server: Server, script: Script) -> None:
-    """The next question is read, and the answer before it without its thoughts; nothing else."""
+    """Only the next question and the previous answer without its thoughts are processed."""
     messages: list[Any] = [{"role": "user", "content": "Say it in one word. " * 20}]
     for turn in range(3):
         script.say(SAID)

@@ -1,4 +1,4 @@
-"""Tools over HTTP, by clients that others wrote: calls, whole and streamed, and what a loop of them costs."""
+"""Tools over HTTP, with other people's clients: calls, whole and streamed, and the cost of a loop."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_a_call_whole(server: Server, script: Script) -> None:
 
 
 def test_text_then_two_calls_streamed_as_whole(server: Server, script: Script) -> None:
-    """Every delta is OpenAI's, and together they are the answer that comes whole."""
+    """Every delta has OpenAI's format, and together they equal the whole answer."""
     said = f"I look.\n{CALL}\n{SECOND}"
     script.say(said, said, said)
     body: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "max_tokens": 300}
@@ -94,7 +94,7 @@ def test_text_then_two_calls_streamed_as_whole(server: Server, script: Script) -
 
 
 def test_functions_are_tools_of_an_older_name(server: Server, script: Script) -> None:
-    """One call, whole and streamed, in the form of the request; it comes back with its result."""
+    """One call, whole and streamed, in the request's format; it is sent back with its result."""
     script.say(CALL, CALL)
     functions = [tool["function"] for tool in TOOLS]
     body: dict[str, Any] = {"messages": HELLO, "functions": functions, "function_call": "auto", "max_tokens": 200}
@@ -136,7 +136,7 @@ def test_which_function_is_called(server: Server, script: Script) -> None:
 
 
 def test_what_is_no_call_is_text(server: Server, script: Script) -> None:
-    """Without tools, and with tool_choice none, marks are text."""
+    """Without tools, or with tool_choice none, call tags are text."""
     for more in ({}, {"tools": TOOLS, "tool_choice": "none"}):
         script.say(CALL)
         (choice,) = post(server, "/v1/chat/completions", messages=HELLO, max_tokens=200, **more)["choices"]
@@ -170,7 +170,8 @@ def test_a_stop_string_and_the_limit_cut_calls_off(server: Server, script: Scrip
 
 
 def test_what_has_to_be_called(server: Server) -> None:
-    """By the model's own draws, at a temperature at which it says anything: arguments fit, in every way to ask."""
+    """Sampled by the model at a temperature at which it says anything: arguments are valid, however the call is
+    required."""
     body: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "max_tokens": 300, "temperature": 2.0, "top_k": 0}
     for seed in range(3):
         (choice,) = post(
@@ -198,7 +199,7 @@ def check_call(call: Any) -> None:
 
 
 def test_tools_and_a_form(server: Server, script: Script) -> None:
-    """The text has the form, or there are calls; a grammar of the whole answer leaves no room for them."""
+    """The answer is a text in the form, or calls; a grammar for the whole answer excludes calls."""
     schema = {"type": "object", "properties": {"x": {"type": "integer", "maximum": 9}}, "required": ["x"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     body: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "max_tokens": 200}
@@ -214,7 +215,7 @@ def test_tools_and_a_form(server: Server, script: Script) -> None:
 
 # --- a loop ---
 def test_a_loop_of_twenty_turns_by_openais_client(server: Server, script: Script) -> None:
-    """A client that keeps the calls as it has parsed them, and writes their arguments anew."""
+    """The client keeps parsed calls and serializes their arguments anew."""
     messages: list[Any] = [{"role": "user", "content": "Add up, and look around, whatever it takes."}]
     loop, create = Loop(), server.openai.chat.completions.create
     for turn in range(20):
@@ -402,7 +403,7 @@ def test_langchain_binds_tools(server: Server, script: Script) -> None:
 
 @pytest.mark.matrix
 def test_llm_runs_tools(server: Server, script: Script, tmp_path: Path) -> None:
-    """Simon Willison's program, as a program: it calls the function and sends what it gave."""
+    """Simon Willison's `llm`, in a process of its own: it calls the function and sends its result."""
     model = f"- model_id: tiny\n  model_name: tiny\n  api_base: {server.url}/v1\n  supports_tools: true\n"
     (tmp_path / "extra-openai-models.yaml").write_text(model)
     functions = "def add(a: int, b: bool) -> str:\n    return f'{a + 1} {b}'\n"
@@ -468,7 +469,7 @@ def test_odd_schemas_and_cut_calls_are_taken(server: Server) -> None:
 
 
 def test_large_tools(server: Server, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 kB are compiled, 1 MB is refused, and others are answered meanwhile."""
+    """100 kB are compiled, 1 MB is refused, and other requests are answered meanwhile."""
     begun, go, made = threading.Event(), threading.Event(), Forms._made
 
     def held(*args: Any) -> Any:
@@ -500,9 +501,9 @@ def test_large_tools(server: Server, script: Script, monkeypatch: pytest.MonkeyP
         server.openai.responses.create(model="tiny", input="a", tools=[{"type": "function", "name": "a b"}])  # type: ignore[list-item]
 
 
-# --- marks that are special tokens ---
+# --- tags that are special tokens ---
 def test_special_tokens_that_mark_calls_reach_the_reader(chat_model: LoadedModel, script: Script) -> None:
-    """They are drawn as tokens, and hidden as before where no call is asked for; what comes back is known."""
+    """They are sampled as tokens, and hidden as before without tools; calls sent back are reused."""
 
     def marked(text: str) -> str:
         return text.replace("<tool_call>\n", "<|pad|>").replace("\n</tool_call>", "<|system|>")
@@ -534,9 +535,9 @@ def test_special_tokens_that_mark_calls_reach_the_reader(chat_model: LoadedModel
         special.close()
 
 
-# --- a model that knows no tools ---
+# --- a model without tools in its template ---
 def test_tools_of_a_model_whose_template_has_none(chat_model: LoadedModel, script: Script) -> None:
-    """They are described to it in the system message, and its answers are read in the usual form."""
+    """The system message describes the tools, and answers are parsed in the default format."""
     plain = Server(chat_model)
     try:
         prompt = post(plain, "/apply-template", messages=HELLO, tools=TOOLS)["prompt"]

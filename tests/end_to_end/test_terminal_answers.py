@@ -1,4 +1,4 @@
-"""Answers on a screen: code in colours where that is safe, and nothing that a model says moves the cursor."""
+"""Answers on a screen: coloured code where it is safe, and no output of a model moves the cursor."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from terminal import Terminal, python
 
 pytestmark = pytest.mark.exhaustive
 
-# speaks the pieces of its first argument; None: waits for the file of the second to be removed
+# prints the pieces of its first argument; None: waits until the file of the second argument is removed
 SPEAKS = """
 import json, os, time
 from hybrid.cli.terminal.answer_view import AnswerView
@@ -38,7 +38,7 @@ Speaks = Callable[..., Terminal]
 
 @pytest.fixture
 def speaks(program: Path) -> Speaks:
-    """What it speaks in a terminal; with `hold`, in a process to which nobody passes signals on."""
+    """Print pieces in a terminal; with `hold`, in a process that gets signals directly."""
 
     def start(*pieces: object, columns: int = 40, rows: int = 12, hold: Path | None = None, **more: str) -> Terminal:
         command = python(SPEAKS) if hold else [program, *python(SPEAKS)[1:]]
@@ -48,7 +48,7 @@ def speaks(program: Path) -> Speaks:
 
 
 def plain(speaks: Speaks, *pieces: object) -> tuple[list[str], list[str]]:
-    """The screen, and what is above it, without colours."""
+    """The lines above the screen and the screen, without colours."""
     with speaks(*pieces, NO_COLOR="1") as t:
         t.ends()
         assert b"\x1b[" not in t.raw
@@ -85,7 +85,7 @@ def test_another_size_in_between_leaves_it_plain(speaks: Speaks, tmp_path: Path)
 
 
 def test_other_programs_in_between_leave_it_plain(speaks: Speaks, tmp_path: Path) -> None:
-    """Ctrl-Z and fg: the shell has written something below."""
+    """Ctrl-Z and fg: the shell has written lines below."""
     import os
     import signal
 

@@ -1,4 +1,4 @@
-"""`hybrid run` in a terminal, as somebody at its keys sees it."""
+"""`hybrid run` in a terminal, as its user sees it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from terminal import CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
 
 from hybrid.convert import convert
 
-# prompts are read in steps that take long enough to be looked at
+# prompts are processed in steps long enough to be seen
 SLOWLY = """
 import time
 from hybrid.cli.terminal.reading_line import ReadingLine
@@ -34,7 +34,7 @@ def slowly(self, job, seq):
     go_on(self, job, seq)
 Batcher.go_on = slowly
 """
-# the answer is written so slowly that there is time to interrupt it
+# the answer grows slowly enough to be interrupted
 DRAWS_SLOWLY = """
 import time
 from hybrid.infer.runner import Runner
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.fixture
 def program(commands: CommandServer, tmp_path: Path) -> Path:
-    """`hybrid`, forked; what it keeps goes to the test's folder."""
+    """`hybrid`, forked; its files are in the test's folder."""
     (tmp_path / "bin").mkdir()
     commands.write_command(tmp_path / "bin" / "hybrid", tmp_path)
     return tmp_path / "bin" / "hybrid"
@@ -55,7 +55,7 @@ def program(commands: CommandServer, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(program: Path, tmp_path: Path) -> Iterator[Run]:
-    """`hybrid run` with arguments. more: code that it executes first."""
+    """`hybrid run` with arguments. more: code that runs first."""
     opened: list[Terminal] = []
 
     def start(*args: object, more: str = "", columns: int = 80, rows: int = 24, **variables: str) -> Terminal:
@@ -69,13 +69,13 @@ def run(program: Path, tmp_path: Path) -> Iterator[Run]:
 
 
 def at_prompt(t: Terminal, n: int = 1) -> None:
-    """Waits until the n-th prompt, or a later one, waits for a message."""
+    """Wait until the n-th prompt, or a later one, waits for a message."""
     t.until(lambda: t.raw.count(b"\x1b[?2004h") >= n, f"prompt {n}")
     t.until(lambda: t.lines and t.lines[t.screen.cursor.y :][:1] and t.lines[t.screen.cursor.y].startswith(">"))
 
 
 def answering(t: Terminal) -> None:
-    """Waits until something of the answer to Hello is there."""
+    """Wait for the beginning of the answer to Hello."""
     t.until(lambda: (said := t.text.rpartition("> Hello")[2].strip()) and not said.startswith("reading"))
 
 
@@ -111,7 +111,7 @@ def test_the_bundled_model_says_what_it_can_do_and_offers_an_example(run: Run) -
     assert t.lines[-1] == "> If the option is not given,", "another example, where nothing has been said"
     t.type("x")
     t.until(lambda: t.lines[-1] == "> x")
-    t.type(CTRL_C, CTRL_C)  # both at once: the second comes as a key, as a signal, or while the prompt is opened again
+    t.type(CTRL_C, CTRL_C)  # both at once: the second arrives as a key, as a signal, or while the prompt reopens
     assert t.ends() == 0
 
 
@@ -233,7 +233,7 @@ def test_another_size_of_the_window(run: Run, chatting: Path) -> None:
     assert "typed early" not in t.text
     t.resize(60, 20)
     at_prompt(t, 2)
-    t.shows("> typed early")  # it has waited for the prompt
+    t.shows("> typed early")  # typed text waits for the prompt
     assert t.text.count("typed early") == 1 and "Traceback" not in t.text
 
 
@@ -277,7 +277,7 @@ def test_how_far_a_prompt_has_been_read(how: str, run: Run, chatting: Path, tmp_
     if how == "chat":
         at_prompt(t)
         t.type(f"\x1b[200~{text}\x1b[201~", ENTER)
-    # shown for a moment, perhaps a shorter one than this process looks away
+    # shown for a moment, which may be shorter than this process's gaps between reads
     t.until(lambda: re.search(rb"reading \S.* of .* tokens, .* per second, .* left", t.raw))
     if how == "chat":
         at_prompt(t, 2)
@@ -298,7 +298,7 @@ def test_only_a_terminal_is_told(program: Path, chatting: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_chat_that_is_told_to_end_ends(number: int, run: Run, chatting: Path) -> None:
-    """Also in the middle of an answer, which Ctrl-C would only stop; the terminal is as it was."""
+    """Also during an answer, which Ctrl-C would only stop; the terminal is restored."""
     t = run(chatting, "-n", 400, "--think", "off", more=DRAWS_SLOWLY)
     at_prompt(t)
     t.type("Hello", ENTER)

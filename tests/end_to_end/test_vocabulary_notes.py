@@ -1,4 +1,4 @@
-"""Every command that reads text warns in one line of a gap in the vocabulary of a GGUF file, with the assumption."""
+"""Every command that reads text warns in one line of a gap in a GGUF file's vocabulary, and states its assumption."""
 
 from pathlib import Path
 from typing import Any
