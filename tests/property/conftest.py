@@ -1,4 +1,4 @@
-"""Small models of every family with random weights, in every weight type."""
+"""Small random models of every family, in every weight type."""
 
 from collections.abc import Callable
 from pathlib import Path

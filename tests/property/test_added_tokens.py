@@ -1,4 +1,5 @@
-"""Added tokens that depend on the text beside them: a GGUF file's keys give the ids of Hugging Face's `tokenizers`."""
+"""Added tokens whose match depends on the text beside them: a GGUF file's keys give the ids of Hugging Face's
+`tokenizers`."""
 
 import json
 import random
@@ -20,7 +21,7 @@ N_TEXTS = 300
 
 
 def tokenizer_json(draw: random.Random, normalizer: str | None) -> dict[str, Any]:
-    """A byte-level BPE of all bytes and three merges, with some added tokens of random properties."""
+    """A byte-level BPE with all bytes and three merges, and some added tokens with random properties."""
     letters = sorted(byte_letters())
     vocab = {text: i for i, text in enumerate([*letters, "ab", "Ġa", "Ġab"])}
     chosen = draw.sample(TEXTS, draw.randint(1, len(TEXTS)))

@@ -1,4 +1,4 @@
-"""Guesses inside a batch, right and wrong: to the token and to the bit what each answer is alone without them."""
+"""Right and wrong guesses in a batch: each answer has the tokens and bits that it has alone without guesses."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ from hybrid.quant.ggml.types import FileType
 pytestmark = pytest.mark.exhaustive
 
 BUDGET = 16 << 20
-BIAS = dict.fromkeys(tokens(5), 3.0)  # makes a model repeat itself, as a text that quotes does
+BIAS = dict.fromkeys(tokens(5), 3.0)  # makes a model repeat itself, as when it quotes
 
 
 class Letters:
-    """A tokenizer of which every token is a letter; some end an answer."""
+    """A tokenizer whose tokens are single letters; some end an answer."""
 
     eog = frozenset(range(0, 2024, 40))
     bos: int | None = None
@@ -51,7 +51,7 @@ class Letters:
 
 
 class Foreseen(BatchGuesses):
-    """Guesses some of what the answers will be, followed by tokens that they will not, however little that pays."""
+    """Guesses some of the answers' next tokens, followed by wrong ones, however little that pays."""
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], rng: np.random.Generator) -> None:
         super().__init__(StepCosts(), 32)
@@ -71,7 +71,7 @@ class Foreseen(BatchGuesses):
 
 
 class Free(StepCosts):
-    """Everything that is foretold is guessed."""
+    """Guesses every predicted token."""
 
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:
         return most > 0
@@ -81,7 +81,7 @@ class Free(StepCosts):
 
 
 class Asked:
-    """One answer: how it is drawn alone, and as a job."""
+    """One answer: generated alone, or as a job."""
 
     def __init__(self, i: int, ids: list[int], n: int, temp: float = 0.9, stop: Sequence[str] = (), **more: object):
         self.ids, self.n, self.stop, self.more = ids, n, stop, more
@@ -111,8 +111,8 @@ def outcome(result: GenerationResult) -> tuple[object, ...]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("family", FAMILIES)
 def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]) -> None:
-    """Right and wrong ones, in any company: prompts that are read, plain answers, others that guess; stops, ends of the
-    context, contexts that are shifted, cancelled neighbours."""
+    """Right and wrong guesses, beside prompts, plain answers and other guesses; with stops, ends of the context,
+    shifted contexts, cancelled neighbours."""
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(2)
     stem = tokens(40)
     with LoadedModel.load(path, n_ctx=96, n_ubatch=64, n_threads=2) as model:
@@ -170,7 +170,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
 @pytest.mark.parametrize("family", ["jamba", "mamba2", "granite", "llama"])
 @pytest.mark.parametrize("temp", [0.0, 0.9])
 def test_what_repeats_takes_fewer_steps(family: str, temp: float, random_model: Callable[..., Path]) -> None:
-    """The guesses of n-grams, of several answers at a time."""
+    """With guesses from n-grams, for several answers at once."""
     asked = [Asked(i, tokens(12, i) * 4, 60, temp) for i in range(4)]
     with LoadedModel.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=4) as model:
         want = [outcome(one.alone(model)) for one in asked]
@@ -192,8 +192,8 @@ def test_what_repeats_takes_fewer_steps(family: str, temp: float, random_model: 
 def test_checkpoints_hold_what_was_drawn(
     family: str, random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rungs of the ladder and ends of answers, after guesses that were wrong: whoever goes on from them gets the bits
-    of a text that was read at once."""
+    """Rungs of the ladder and ends of answers after wrong guesses: continuing from them gives the bits of a text
+    processed at once."""
     for module in ("sequence", "answers.batch.job", "answers.batch.sharing"):
         monkeypatch.setattr(f"hybrid.infer.{module}.LADDER", 16)
     path, rng = random_model(SHAPES[family], FileType.Q8_0), np.random.default_rng(5)
@@ -237,7 +237,7 @@ def checkpoints(model: LoadedModel, text: list[int]) -> Iterator[int]:
 
 
 def test_prompts_are_read_beside_guesses(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guess takes columns of the step from the prompt, not time, and never all of them."""
+    """Guesses take columns of a step from a prompt, not time, and never all columns."""
     with LoadedModel.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_ubatch=64, n_seq_max=2) as model:
         first, long = Asked(1, tokens(5) * 3, 60), Asked(2, tokens(900), 3)
         want = [outcome(one.alone(model)) for one in (first, long)]
@@ -262,7 +262,7 @@ def test_prompts_are_read_beside_guesses(random_model: Callable[..., Path], monk
 
 
 def test_an_interrupted_step_is_done_again(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With guesses in it: no sequence keeps any of them."""
+    """A step with guesses: no sequence keeps any of them."""
     with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=2) as model:
         asked = [Asked(i, tokens(30 + i, i), 40) for i in range(2)]
         want = [outcome(one.alone(model)) for one in asked]
@@ -307,7 +307,7 @@ class Most(Foreseen):
 
 @pytest.mark.parametrize(("n_ubatch", "n_parallel"), [(64, 4), (64, 1), (6, 4), (4, 4)])
 def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Callable[..., Path]) -> None:
-    """All columns of a ubatch, and all states that a step may leave, beside a cache that is full."""
+    """All columns of a ubatch, and all states that a step may keep, beside a full cache."""
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
     asked = [Asked(i, tokens(30 + i, i), 50, remember=True) for i in range(6)]
     with LoadedModel.load(path, n_ctx=128, n_ubatch=64) as model:

@@ -1,4 +1,4 @@
-"""Answers drawn together: what each would be alone, whoever joins or leaves; what prompts share is processed once."""
+"""Answers generated together: each is as alone, whoever joins or leaves; a shared prefix is processed once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +47,7 @@ def alone(model: LoadedModel, ids: list[int], seed: int, max_tokens: int = 20) -
 
 @pytest.mark.parametrize("family", [*SHAPES, *(pytest.param(name, marks=pytest.mark.matrix) for name in LAYERED)])
 def test_joining_and_leaving_changes_nothing(family: str, random_model: Callable[..., Path]) -> None:
-    """test_batch_guessing.py has other families join and leave."""
+    """test_batch_guessing.py covers other families."""
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(2)
     stem = tokens(40)
     prompts = [stem[: rng.integers(0, 41)] + tokens(int(rng.integers(1, 60)), 50 + i) for i in range(14)]
@@ -97,7 +97,7 @@ def test_what_prompts_share_is_processed_once(family: str, random_model: Callabl
 
 
 def test_what_waits_for_a_beginning_joins_when_it_is_read(random_model: Callable[..., Path]) -> None:
-    """Not when the answer that read it has ended."""
+    """Not only when the answer that processed the prefix has ended."""
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
     with LoadedModel.load(path, n_ctx=256, n_ubatch=128, n_seq_max=3, checkpoint_budget=BUDGET) as model:
         batcher, jobs = Batcher(model.runner, 3), [job(model, tokens(60), seed, 40) for seed in range(3)]
@@ -131,14 +131,14 @@ def test_a_long_prompt_does_not_hold_answers_up(
 
 
 def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given up, and done again without the job; what the model is stopped by otherwise is not swallowed."""
+    """The pass is stopped and repeated without the job; other reasons for a stop are not swallowed."""
     with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
         want = alone(model, tokens(300), 1, 5)
         batcher = Batcher(model.runner, 2)
         first, second = job(model, tokens(300), 1, 5), job(model, tokens(400, 7), 2, 5)
         batcher.submit(first)
         batcher.submit(second)
-        late = job(model, tokens(9), 3)  # has ended, or never joined: cancelled a moment too late
+        late = job(model, tokens(9), 3)  # ended, or never joined: cancelled too late
         evaluate, hooks = model.runner.eval, [lambda: batcher.cancel(late), lambda: batcher.cancel(second), model.stop]
 
         def interrupted(works: list[Work]) -> list[Result]:
@@ -150,7 +150,7 @@ def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkey
         for _ in range(2):
             assert batcher.step() == [] and batcher.n_steps == 0 and first.result.prompt_tokens == 0
         with pytest.raises(Interrupted):
-            batcher.step()  # ends the second, then the model is stopped
+            batcher.step()  # cancels the second, then stops the model
         assert second.done and second.result.reason == "interrupt" and second.result.prompt_tokens == 0
         for _ in batcher.run():
             pass
@@ -173,7 +173,7 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("family", ["lfm2moe", pytest.param("qwen35moe", marks=pytest.mark.slow)])
 def test_experts_in_batches_of_every_size(family: str, random_model: Callable[..., Path]) -> None:
-    """Few columns of an expert and many are multiplied by kernels of their own."""
+    """Different kernels multiply few and many columns of an expert."""
     path = random_model(MODELS[family], FileType.Q8_0)
     ids = tokens(40)
     with LoadedModel.load(path, n_ctx=64, n_ubatch=96, n_threads=2, n_seq_max=40) as model:

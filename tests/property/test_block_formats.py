@@ -1,4 +1,4 @@
-"""Laws of the block formats, whatever the weights."""
+"""Properties of the block formats, for any weights."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ BLOCKS = hnp.arrays(np.float32, (3, 32), elements=st.floats(-30000, 30000, width
 LARGE_BLOCKS = hnp.arrays(np.float32, (2, 256), elements=st.floats(-30000, 30000, width=32))
 FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 WRITTEN = sorted(k for k in GGMLType if formats.can_encode(k))
-# Those that look for the least squares of errors do not promise a bound for each, nor to find the same codes again.
+# Formats that minimise squared errors do not bound each error, nor find the same codes again.
 SEARCHED = {k for k in WRITTEN if k.name.endswith("_K") or k.name.startswith("IQ")}
 DIRECT = [k for k in WRITTEN if k not in SEARCHED]
 
@@ -26,7 +26,8 @@ DIRECT = [k for k in WRITTEN if k not in SEARCHED]
 def bound(kind: GGMLType, x: np.ndarray) -> np.ndarray:
     """The largest error of each weight: x f64 [n, block], whole blocks.
 
-    From the step of each format, and the rounding of a scale to f16 (2^-11, if subnormal 2^-25) times the largest q.
+    It follows from the step of each format, and from rounding a scale to f16 (2^-11, if subnormal 2^-25) times the
+    largest q.
     """
     amax = np.abs(x).max(axis=1, keepdims=True)
     span = np.ptp(x, axis=1, keepdims=True)
@@ -39,7 +40,7 @@ def bound(kind: GGMLType, x: np.ndarray) -> np.ndarray:
         GGMLType.F16: lambda: f16(np.abs(x)),
         GGMLType.BF16: lambda: np.maximum(np.abs(x) * 2.0**-8, 2.0**-134),
         GGMLType.Q8_0: lambda: amax / 127 * 0.5001 + f16(amax, 127),
-        # q stops below 2^bits, so that a weight opposite to the largest may miss by a whole step
+        # q stops below 2^bits: a weight of opposite sign to the largest may miss by a whole step
         GGMLType.Q4_0: lambda: amax / 8 * 1.0001 + f16(amax, 8),
         GGMLType.Q5_0: lambda: amax / 16 * 1.0001 + f16(amax, 16),
         GGMLType.Q4_1: lambda: span / 15 * 0.5001 + f16(span, 15) + f16(amax),
@@ -49,9 +50,9 @@ def bound(kind: GGMLType, x: np.ndarray) -> np.ndarray:
         GGMLType.TQ2_0: lambda: amax * 0.5001 + f16(amax),
         # one magnitude, the mean, for all
         GGMLType.Q1_0: lambda: amax * 1.0001 + f16(amax),
-        # steps of a quarter to an eighth of the largest, which may itself be a quarter beyond the largest code
+        # steps are a quarter to an eighth of the largest weight, which may exceed the largest code by a quarter
         GGMLType.MXFP4: lambda: amax * 0.2501 + 2.0**-127,
-        # the scale is rounded to 4 bits, 2^-9 at the least, and 448 at the most
+        # the scale is rounded to 4 bits, at least 2^-9, at most 448
         GGMLType.NVFP4: lambda: amax * 0.3 + 6 * 2.0**-9 + np.maximum(amax - 2688, 0),
     }[kind]()
 
@@ -78,7 +79,7 @@ def test_float_encoding_is_idempotent(x: np.ndarray, kind: GGMLType) -> None:
 @QUICK
 @given(hnp.arrays(np.int8, (3, 32), elements=st.integers(-127, 127)), hnp.arrays(np.uint16, 3), st.integers(0, 31))
 def test_encoding_a_decoded_q8_0_block_changes_nothing(q: np.ndarray, d: np.ndarray, where: int) -> None:
-    """For blocks as the encoder makes them: a largest |q| of 127, a scale that is positive and not subnormal."""
+    """For blocks from the encoder: the largest |q| is 127, the scale positive and not subnormal."""
     q[:, where] = 127
     scale = np.maximum(d & 0x7FFF, 0x0400)
     scale = np.minimum(scale, 0x7BFF).astype("<u2")
@@ -101,9 +102,9 @@ def test_encoding_a_decoded_block_is_stable_on_real_weights(kind: GGMLType) -> N
 @given(st.sampled_from(sorted(GGMLType)), st.integers(0, 5), st.sampled_from([1, 2, 7]), st.floats(0.004, 200))
 def test_random_blocks_are_finite_and_of_the_size_asked_for(kind: GGMLType, seed: int, rows: int, scale: float) -> None:
     if kind is GGMLType.NVFP4:
-        scale = max(scale, 0.05)  # its scales have 3 bits of mantissa, and steps of 2^-9 at least
+        scale = max(scale, 0.05)  # its scales have 3 bits of mantissa, and steps of at least 2^-9
     if kind is GGMLType.I32:
-        scale = max(scale, 2.0)  # what is rounded to integers
+        scale = max(scale, 2.0)  # values are rounded to integers
     shape = (rows, 2, 1280)
     raw = random_blocks(kind, shape, np.random.default_rng(seed), scale)
     values = formats.decode(kind, raw).astype(np.float64)

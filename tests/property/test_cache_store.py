@@ -1,5 +1,5 @@
-"""A prompt cache on disk: whatever was kept, cut, given up or killed, what is found again gives the bits of a text that
-was read anew."""
+"""A prompt cache on disk: after any sequence of keeping, cutting, dropping or killing, found texts have the bits of
+texts processed anew."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.exhaustive
 
 BUDGET = 64 << 20
 N_CTX = 2048
-FAMILIES = ["jamba", "mamba2", "llama"]  # both kinds of layers, recurrent ones alone, attention alone
+FAMILIES = ["jamba", "mamba2", "llama"]  # both kinds of layers, recurrent only, attention only
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Kept:
         self.store.files.list_all()
 
     def write(self, most: int = 1000) -> int:
-        """Everything that is new, in at most so many pieces."""
+        """Write new data, at most `most` pieces; return the number written."""
         n = 0
         while n < most and (piece := self.store.next_piece()) is not None:
             n += 1
@@ -57,7 +57,7 @@ class Kept:
         return n
 
     def fetch(self, ids: list[int]) -> int:
-        """What is on disk of a text comes to memory; returns how much of it is known then."""
+        """Load a text's data from disk to memory; return how many of its tokens are known then."""
         while (fetch := self.store.begin(ids)) is not None:
             self.store.fetch(fetch)
             self.store.end(fetch)
@@ -67,7 +67,7 @@ class Kept:
         return known.position if known else 0
 
     def read(self, ids: list[int]) -> tuple[int, np.ndarray]:
-        """How much of a text was known, and the logits after it."""
+        """The number of known tokens of a text, and the logits after it."""
         seq = self.model.sequence()
         known = seq.resume(ids)
         logits = seq.prefill(ids[known:]) if known < len(ids) else seq.logits
@@ -80,7 +80,7 @@ class Kept:
         return sorted(self.folder.cache.glob("*.*"))
 
     def restart(self, path: Path | None = None) -> "Kept":
-        """As another process finds the folder, or a copy of it."""
+        """Open the folder, or a copy of it, as another process would."""
         self.folder.close()
         self.cache.clear()
         return Kept(self.model, path or self.path, self.budget)
@@ -113,7 +113,7 @@ def kept(models: Callable[[str], LoadedModel], tmp_path: Path, request: pytest.F
 
 
 def alone(model: LoadedModel, ids: list[int]) -> np.ndarray:
-    """The logits after a text that is read without any cache."""
+    """The logits after a text, processed without a cache."""
     seq = model.sequence()
     logits = model.eval([(_work(seq, ids))])[0].logits
     assert logits is not None
@@ -130,7 +130,7 @@ def _work(seq: object, ids: list[int]) -> object:
 
 @pytest.mark.parametrize("kept", FAMILIES, indirect=True)
 def test_texts_survive(kept: Kept) -> None:
-    """A stem with three ends, one of them past two rungs of the ladder, one that parts in the middle of a page."""
+    """A stem with three ends: one crosses two rungs of the ladder, another diverges from it within a page."""
     stem = tokens(70)
     texts = [stem + tokens(30, 1), stem + tokens(1400, 2), [*stem, *tokens(1400, 2)[:517], *tokens(40, 3)]]
     for ids in texts:
@@ -169,7 +169,7 @@ def test_a_text_that_grows_writes_only_what_is_new(kept: Kept) -> None:
 
 @pytest.mark.parametrize("kept", FAMILIES, indirect=True)
 def test_known_in_part(kept: Kept) -> None:
-    """A text that parts from one on disk goes on from the last checkpoint before, without states from there."""
+    """A text that diverges from one on disk continues from the last checkpoint before, and fetches no later states."""
     ids = tokens(1300)
     kept.read(ids)
     kept.write()
@@ -184,7 +184,7 @@ def test_known_in_part(kept: Kept) -> None:
 
 
 def test_what_is_in_memory_is_not_read(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a text whose beginning is in memory only the rest is fetched."""
+    """If the beginning of a text is in memory, only the rest is fetched."""
     ids = tokens(1500)
     kept.read(ids)
     kept.write()
@@ -266,7 +266,8 @@ def test_any_order_of_things(
 
 @pytest.mark.parametrize("kept", ["jamba"], indirect=True)
 def test_killed_while_it_writes(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of the folder before and in every write: each has only whole files, and the text up to one of them."""
+    """Copies of the folder before and during every write: each has only complete files, and the text up to one of
+    them."""
     ids = tokens(1100)
     kept.read(ids)
     copies: list[Path] = []
@@ -294,7 +295,7 @@ def test_killed_while_it_writes(kept: Kept, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("kept", FAMILIES, indirect=True)
 def test_damage_is_found(kept: Kept) -> None:
-    """Every byte of a header and some of every file: cut off, changed, of another size, another file's name."""
+    """Changes of every header byte and some bytes of each file; cut files, other sizes, another file's name."""
     ids = tokens(600)
     kept.read(ids)
     kept.write()
@@ -324,7 +325,7 @@ def test_damage_is_found(kept: Kept) -> None:
 
 
 def test_hostile_files(kept: Kept, tmp_path: Path) -> None:
-    """Links, folders, pipes and sizes that lie are no files of the cache; what is not ours stays."""
+    """Links, folders, pipes and false sizes are not files of the cache; foreign files stay."""
     kept.read(tokens(600))
     kept.write()
     (tmp_path / "secret").write_bytes(b"x" * 1000)
@@ -346,7 +347,7 @@ def test_hostile_files(kept: Kept, tmp_path: Path) -> None:
 
 
 def test_another_key_is_another_folder(kept: Kept, models: Callable[[str], LoadedModel]) -> None:
-    """Other models never mix; their folder counts, and is the first to go."""
+    """Files of other models are never used; their folder counts for the budget, and is removed first."""
     ids = tokens(600)
     kept.read(ids)
     kept.write()
@@ -382,7 +383,7 @@ def test_the_budget_keeps_what_is_worth_most(kept: Kept, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kept", FAMILIES, indirect=True)
 def test_a_full_disk(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, no half file, no attempt before its time, then everything."""
+    """One line, no partial file, no attempt before its time, then everything is written."""
     kept.read(tokens(900))
     write, room = store_file._write_all, [60_000]
 
@@ -457,7 +458,7 @@ def test_rounded_states_are_refused(random_model: Callable[..., Path], tmp_path:
 
 
 def test_many_files_are_known_at_once(kept: Kept) -> None:
-    """Thousands of pieces are indexed by their headers alone."""
+    """Thousands of pieces are indexed from their headers alone."""
     import time
 
     memory = kept.model.memory
@@ -478,7 +479,7 @@ def test_many_files_are_known_at_once(kept: Kept) -> None:
     begin = time.perf_counter()
     found = [store_file.read_header(path, key, kept.model.n_vocab) for path in kept.folder.files()]
     seconds = time.perf_counter() - begin
-    assert len(found) == 3000 and seconds < 60, seconds  # 0.2 s where nothing else runs
+    assert len(found) == 3000 and seconds < 60, seconds  # 0.2 s on an idle machine
     kept = kept.restart()
     assert not kept.files() and not kept.warnings, "pieces without any state lead nowhere"
     kept.close()

@@ -1,5 +1,5 @@
-"""Answers with calls, drawn at random under their grammar: every call has arguments of its schema, whatever the format,
-and the same answer comes out alone, in a batch and with guesses."""
+"""Answers with calls, sampled under their grammar: the arguments of every call fit its schema in every format, and the
+same answer comes out alone, in a batch and with guesses."""
 
 import json
 from collections.abc import Callable
@@ -82,7 +82,7 @@ MOST = 1000
 
 
 def drawing_of(format: ChatFormat, made: Constraint, seed: int, *, thinks: bool) -> Drawing:
-    """Marks and what closes brackets and quotes are likelier than other tokens, so that answers come to an end."""
+    """Tags and closing brackets and quotes are more likely than other tokens, so that answers end."""
     likely = [*range(len(MARKS) + 7), *(TOKENIZER.encode(c, add_special=False, continues=True)[-1] for c in '"}])\n,')]
     params = SamplingParams(temp=2, top_k=0, top_p=1, min_p=0, seed=seed, logit_bias=dict.fromkeys(likely, 7.0))
     budget = ThoughtBudget(format, TOKENIZER, 5, thinks) if format.thoughts is not None else None
@@ -131,7 +131,7 @@ def test_arguments_fit_their_schema(kind: str, choice: ToolChoice, parallel: boo
 def test_calls_come_out_the_same_alone_in_a_batch_and_with_guesses(
     family: str, random_model: Callable[..., Path]
 ) -> None:
-    """With a budget of thoughts, in whose middle and end guesses lie, and forms that force tokens."""
+    """With a thought budget, within and at whose end there are guesses, and forms that force tokens."""
     path = random_model(replace(SHAPES[family], name=f"chat-{family}", n_vocab=400), FileType.Q8_0)
     format = ChatFormat(ThoughtFormat("<think>", "</think>", is_opened=True), FALLBACK)
     with LoadedModel.load(path, n_ctx=160, n_ubatch=64, n_threads=2, n_seq_max=8) as model:

@@ -1,4 +1,4 @@
-"""A model gives the same bits on every code path: x86's forced one by one, aarch64's in an emulator."""
+"""A model gives the same bits on every code path: x86's are forced one by one, aarch64's is emulated."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def cases(random_model: Callable[[ModelShape, FileType], Path]) -> list[str]:
 @pytest.mark.parametrize("some", [slice(1), pytest.param(slice(1, 4), marks=pytest.mark.paths)], ids=["one", "others"])
 @pytest.mark.parametrize("path", list(forced_isa.FEATURES))
 def test_x86(path: str, some: slice, cases: list[str]) -> None:
-    """One model on every path of this processor, attention and products; the long suite runs the others."""
+    """One model on every path of this processor, with attention and products; the long suite runs the others."""
     forced_isa.require(path)
     if path == host().name:
         pytest.skip("this is the path that the others are compared with")
@@ -52,7 +52,7 @@ def test_x86(path: str, some: slice, cases: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.emulated
 def test_arm64(cases: list[str]) -> None:
-    """One model only: everything is compiled anew, and the rest is in unit/infer/kernels/test_arm64.py."""
+    """One model only, because everything is compiled anew; unit/infer/kernels/test_arm64.py has the rest."""
     if reason := emulated_arm64.missing():
         pytest.skip(reason)
     command = [sys.executable, "tests/logits_digest.py", "--emulate-arm64", cases[1]]

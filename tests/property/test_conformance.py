@@ -1,5 +1,5 @@
-"""What every family promises, in every weight type and both precisions, to the bit: the logits of a token depend on
-the tokens before it, not on how they were cut into calls, what ran beside them, how many threads ran, or a save in
+"""Promises of every family, in every weight type and both precisions, bit for bit: a token's logits depend on the
+tokens before it, not on their division into calls, on other sequences, on the number of threads, or on a save in
 between."""
 
 from collections.abc import Callable, Iterator
@@ -56,8 +56,8 @@ QUICK = {
     ("gemma3n", "Q8_0"),
 }  # fmt: skip
 EXACT = {("mamba2", "Q8_0", "exact"), ("falcon-mamba", "Q4_0", "exact")}
-SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another of these has
-# families of which another one of these has the same layers, with other tables of RoPE or other windows
+SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another family of QUICK
+# families with the layers of another one of these, with other RoPE tables or other windows
 VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwen2-yarn", "llama-yarn", "gemma2-order",
             "gemma3-period", "smollm3-window", *PLAIN,
             "gptneox-serial", "falcon-normed", "zaya-window",
@@ -67,7 +67,7 @@ VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwe
             "lfm3-yarn", "zaya-yarn",
             "llama4", "llama4-order", "deepseek4-yarn",
             "gemma3n-order"}  # fmt: skip
-# one for each kind of layer, window and memory: what an engine does with texts knows no settings of layers
+# one for each kind of layer, window and memory: the engine does not know settings of layers
 LAYERED = [name for name in RANDOM if name in {family for family, _ in QUICK} | {"gpt2", "gemma3", "mistral-window"}]
 # of these one for each kind of memory: keys and values with windows, shared, pooled, latent; states of each kind
 MEMORIES = {
@@ -77,14 +77,14 @@ MEMORIES = {
 FAMILIES = [
     *(
         name if name in ("jamba", "granite", "llama") else pytest.param(name, marks=pytest.mark.matrix)
-        for name in SHAPES  # with the layers of the other three
+        for name in SHAPES  # they have the layers of the other three
     ),
     *(
         pytest.param(name, marks=[pytest.mark.slow, *([] if name in MEMORIES else [pytest.mark.matrix])])
         for name in LAYERED
     ),
 ]
-# of these the inner loop keeps one of each kind of layer
+# the inner loop keeps one of these for each kind of layer
 EACH = [
     name
     if name in SHAPES or name in {family for family, _ in QUICK} - SAME_LAYERS
@@ -92,20 +92,20 @@ EACH = [
     for name in (*SHAPES, *LAYERED)
 ]
 THREADS = [1, 3, 9]
-N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
+N = 150  # tokens: more than two tiles of columns, several KV blocks, all with incomplete ends
 
 
 def every() -> Iterator:
-    """Every family with its type of QUICK, every type and both precisions, with numbers of threads in turn; the whole
-    product is long."""
+    """Every family with its type of QUICK, every type and both precisions, with varying numbers of threads; the rest of
+    the product is marked as long."""
     turn = cycle(THREADS)
     for family in MODELS:
-        # the kernels of weight types know no families: two are enough where most layers are those of others
+        # kernels of weight types do not know families: two types suffice if most layers are another family's
         few = dict.fromkeys(["F32", "Q8_0", *(kind for name, kind in QUICK if name == family)])
         few = {"F32": None} if family in VARIANTS else few
         for kind in TYPES if family in SHAPES else few:
             for precision in ("fast", "exact") if kind in ("Q8_0", "Q4_0") and family in SHAPES else ("fast",):
-                # the inner loop keeps one of each kind of layer and one of each weight type
+                # the inner loop keeps one for each kind of layer and one for each weight type
                 short = (family, kind, precision) in EXACT or ((family, kind) in QUICK and precision == "fast")
                 marks: tuple = () if short else (pytest.mark.matrix, pytest.mark.slow)
                 if short and (family in SAME_LAYERS or precision == "exact"):
@@ -165,7 +165,7 @@ def test_results_depend_on_the_tokens_alone(
                 s.clear()
             results = model.eval([Work(s, o, "all") for s, o in zip(several, others, strict=True)], split=split)
             assert all(r.logits is not None and same(r.logits, a) for a, r in zip(alone, results, strict=True)), split
-        # one token each, in another order of slots
+        # one token each, with the slots in another order
         more = model.eval([Work(s, [ids[0]]) for s in reversed(several)])
         seq = several[1]
         seq.clear()
@@ -203,7 +203,7 @@ def test_results_depend_on_the_tokens_alone(
     ],
 )
 def test_cuts_steps_and_saves_change_nothing(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """In short, for families whose layers another one has, with windows, positions and sizes of their own."""
+    """A short version, for families with another family's layers but their own windows, positions and sizes."""
     ids = tokens(70)
     with LoadedModel.load(random_model(family, FileType.F32), n_ctx=80, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()

@@ -1,5 +1,5 @@
-"""Answers to random schemas by random models of every family, at temperature 2: each is of its schema, drawn beside
-others, alone with guesses, or in parts that go on from a file."""
+"""Answers to random schemas by random models of every family at temperature 2: each is valid, whether generated in a
+batch, alone with guesses, or in parts continued from a file."""
 
 from collections.abc import Callable
 from pathlib import Path

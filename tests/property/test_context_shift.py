@@ -1,5 +1,5 @@
-"""Behind a shift of the context everything holds that holds for any text: the bits do not depend on how tokens are cut
-into calls, on what runs beside them, on a save or a copy; and nobody takes the sequence for its text."""
+"""After a context shift the usual promises hold: bits depend neither on the division of tokens into calls, nor on other
+sequences, a save or a copy. The shifted sequence is not confused with its text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +24,9 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
 LEARNED = {"gpt2"}
-# Norms behind RoPE weigh the values of a pair apart: scores depend on where a text stands. Keys move all the same,
-# as tests/unit/infer/memory/test_moves.py shows. Queries of Ministral 3 and Llama 4 grow with their position.
+# Norms after RoPE weigh the two values of a pair differently: scores depend on absolute positions. The keys move
+# correctly nevertheless, see tests/unit/infer/memory/test_moves.py. Queries of Ministral 3 and Llama 4 grow with their
+# position.
 ABSOLUTE = {"hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4-window", "llama4-order"}
 
 
@@ -35,9 +36,10 @@ ABSOLUTE = {"hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4
     [pytest.param(n, marks=pytest.mark.matrix) if n in VARIANTS - ABSOLUTE else n for n in MODELS],
 )
 def test_attention_knows_distances_alone(family: str, random_model: Callable[..., Path]) -> None:
-    """So a text whose positions are all shifted goes on alike: every layer turns its keys as its own RoPE would.
+    """Therefore a text continues the same if all its positions are shifted: every layer rotates its keys as its own
+    RoPE would.
 
-    In f32, whose rounding is all that differs. Without RoPE nothing does.
+    In f32 only rounding differs; without RoPE nothing does.
     """
     path = random_model(MODELS[family], FileType.F32)
     with LoadedModel.load(path, n_ctx=256, n_seq_max=2, precision="exact") as model:
@@ -72,9 +74,10 @@ FAMILIES, KV_TYPES = [*SHIFTED, "gemma3", "recurrentgemma", "zamba2", "qwen35"],
 
 @pytest.mark.parametrize(("family", "kv_type"), list(mostly_long(in_turn(FAMILIES, KV_TYPES), FAMILIES, KV_TYPES)))
 def test_bits_behind_a_shift(family: str, kv_type: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """However what follows is cut into calls, beside others, after a save or in a copy; more than a chunk of keys."""
+    """However the following tokens are divided into calls, beside others, after a save or in a copy; more than a chunk
+    of keys."""
     path, ids, more = random_model(MODELS[family], FileType.Q8_0), tokens(800), tokens(150, 5)
-    kept = 7 if family in ("llama", "gemma3") else 0  # that nobody has changed: a state has seen all
+    kept = 7 if family in ("llama", "gemma3") else 0  # unchanged by the shift: a state has seen all tokens
     options = {"n_ctx": 1024, "n_seq_max": 4, "n_ubatch": 128, "kv_type": kv_type}
     with LoadedModel.load(path, n_threads=2, **options) as model:
         seq = model.sequence()
@@ -107,7 +110,7 @@ def test_bits_behind_a_shift(family: str, kv_type: str, random_model: Callable[.
 def test_without_rope_it_is_a_text_that_never_had_the_discarded_keys(
     kv_type: str, random_model: Callable[..., Path]
 ) -> None:
-    """Jamba: the same state, and keys and values of which some were never there."""
+    """Jamba: the state is unchanged, and some keys and values are missing."""
     path, ids = random_model(SHAPES["jamba"], FileType.Q8_0), tokens(300)
     with LoadedModel.load(path, n_ctx=512, n_seq_max=2, kv_type=kv_type) as model:
         seq, other = model.sequence(), model.sequence()
@@ -125,7 +128,7 @@ def test_without_rope_it_is_a_text_that_never_had_the_discarded_keys(
 def test_keys_of_the_first_layer_are_those_of_the_shorter_text(
     kv_type: str, most: float, random_model: Callable[..., Path]
 ) -> None:
-    """They depend on the token and its position alone."""
+    """They depend only on the token and its position."""
     with LoadedModel.load(
         random_model(SHAPES["llama"], FileType.F32), n_ctx=512, n_seq_max=2, kv_type=kv_type
     ) as model:
@@ -163,11 +166,11 @@ def test_the_prompt_cache_never_takes_it_for_its_text(family: str, random_model:
         assert known is None or known.position <= 7, "as much as the text before the shift has"
         known = model.cache.find([*ids, 300])
         assert known is not None and known.position == 100, "which is still known"
-        # going back to what it holds processes what is not the text's own again
+        # resuming its own tokens processes again those that do not have the text's own bits
         assert seq.resume(left) <= 7 and not seq.is_shifted
         seq.prefill(left[len(seq.tokens) :])
         assert seq.logits is not None and same(seq.logits, reference.logits_of(left)[-1])
-        # sequences of equal tokens are not the same work
+        # sequences with equal tokens are not the same work
         other = model.sequence()
         other.prefill(ids)
         other.shift(7, 40)
@@ -181,7 +184,7 @@ def test_the_prompt_cache_never_takes_it_for_its_text(family: str, random_model:
 
 @pytest.mark.parametrize("family", SHIFTED)
 def test_a_file_keeps_the_texts_beside_it(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """With all of their keys and values, since the shifted sequence does not have them."""
+    """With all their keys and values, since the shifted sequence lacks some."""
     path, ids = random_model(SHAPES[family], FileType.Q8_0), tokens(100)
     options = {"n_ctx": 128, "checkpoint_budget": 64 << 20}
     with LoadedModel.load(path, **options) as model:
@@ -219,7 +222,8 @@ def test_how_far_back_it_goes(family: str, random_model: Callable[..., Path]) ->
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 @pytest.mark.parametrize("family", SHIFTED)
 def test_a_text_goes_on_for_ever(family: str, kv_type: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """With and without guesses, with a stop and a save at any point; as many tokens leave as are said to."""
+    """With and without guesses, with a stop and a save at any point; the reported number of tokens leaves the
+    context."""
     prompt, n_ctx, n = tokens(12) * 4, 96, 200
     with LoadedModel.load(
         random_model(SHAPES[family], FileType.Q8_0), n_ctx=n_ctx, n_ubatch=64, kv_type=kv_type
@@ -302,7 +306,7 @@ def test_tokens_are_removed_from_the_middle_or_the_end(family: str, random_model
         assert seq.tokens == ids[:90] and seq.logits is None and not seq.is_shifted
         seq.remove(-2, 7)
         assert seq.tokens == ids[7:90] and seq.is_shifted and model.memory.next_position(seq.slot) == 90
-        # values are as they were, and positions too: as if those before were masked
+        # values and positions are unchanged, as if the tokens before were masked
         rows = seq.logits_of(tokens(9, 3))
         seq_add(model.memory, seq.slot, 0, -1, -7)
         seq.rewind(83)
@@ -373,7 +377,7 @@ def test_a_changed_file_is_refused(random_model: Callable[..., Path], tmp_path: 
         write_state(tmp_path / "bad", short, arrays.items())
         with pytest.raises(StateError, match="computed of its header is 27, more than its 26 tokens"):
             model.restore(tmp_path / "bad")
-        # what the positions say counts
+        # the positions in the file decide
         liar = StateHeader(header.fingerprint, header.model, header.n_tokens)
         write_state(tmp_path / "bad", liar, arrays.items())
         assert model.memory.computed(model.restore(tmp_path / "bad").slot) == 5

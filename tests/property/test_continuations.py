@@ -1,4 +1,5 @@
-"""How likely texts go on: as each of them alone, whatever is read beside it, with what they share read once."""
+"""Likelihoods of continuations: each as alone, whatever is processed beside it, and shared prefixes are processed
+once."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +19,8 @@ FAMILIES = ["mamba", "jamba", "llama"]
 
 
 def questions() -> list[Pair]:
-    """Examples before 9 questions with 4 answers; questions without them whose answers are one token, or reach back."""
+    """9 questions with 4 answers after shared examples; questions without examples, with one-token answers and with
+    contexts that extend or cut another's."""
     header, pairs = tokens(60), []
     for q in range(9):
         context = header + tokens(3 + 2 * q, 10 + q)
@@ -31,7 +33,7 @@ def questions() -> list[Pair]:
 
 
 def alone(model: LoadedModel, pair: Pair) -> Likelihood:
-    """In float64, from the logits of the whole text."""
+    """Likelihood in float64, from the logits of the whole text."""
     seq = model.sequence()
     x = seq.logits_of([*pair.context, *pair.continuation[:-1]])[len(pair.context) - 1 :].astype(np.float64)
     seq.close(remember=False)
@@ -76,7 +78,7 @@ def _last(model: LoadedModel, ids: object) -> np.ndarray:
 
 
 def test_rows_of_a_pass_are_bounded(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long text of which everything is scored never has more logits at a time than it is allowed."""
+    """A long text that is scored entirely never has more logits at a time than the limit."""
     from hybrid.infer.runner import Runner
 
     most: list[int] = []

@@ -1,4 +1,4 @@
-"""POST /page/costs says of any branch of a conversation what its answer then says that it cost."""
+"""POST /page/costs predicts for any branch of a conversation the costs that its answer then reports."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ SPOKEN = {
     WITH_THOUGHTS: (*(f"Hm, {text}\n</think>\n\n{text}" for text in TEXTS), f"to add\n</think>\n\n{CALL}"),
 }
 Messages = list[dict[str, Any]]
-# a server keeps what it has read: what fails is not made smaller by trying it again
+# a server keeps its texts: repeating a failure does not shrink it
 FEW = settings(max_examples=2, phases=[Phase.generate])
 
 
 @pytest.fixture(scope="module")
 def path(bundled: Path) -> Path:
-    """The bundled model, with its recurrent layers."""
+    """The bundled model, which has recurrent layers."""
     return converted(bundled)
 
 
@@ -44,7 +44,7 @@ def costs(server: Server, *conversations: dict[str, Any]) -> list[dict[str, Any]
 
 
 def paid(answer: Any) -> dict[str, int]:
-    """What an answer says that it cost, the same in both of its places."""
+    """The costs that an answer reports, which must agree in both of its places."""
     usage, timings = answer["usage"], answer["timings"]
     n, reused = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
     assert (timings["cache_n"], timings["prompt_n"]) == (reused, n - reused)
@@ -52,17 +52,17 @@ def paid(answer: Any) -> dict[str, int]:
 
 
 class Tree:
-    """A conversation as the page has it: every text that was sent, and every answer, may be gone back to."""
+    """A conversation on the page: it can return to every sent text and every answer."""
 
     def __init__(self, draw: Any, server: Server, script: Script | None, spoken: tuple[str, ...]) -> None:
         self.draw, self.server, self.script, self.spoken = draw, server, script, spoken
         self.more: dict[str, Any] = draw(st.sampled_from([{}, {"tools": TOOLS}]))
         system = {"role": "system", "content": "Say it shortly. " * draw(st.integers(0, 30))}
-        self.ends: list[Messages] = [[], [system]]  # texts that a question may follow
-        self.asked: list[Messages] = []  # texts that were answered
+        self.ends: list[Messages] = [[], [system]]  # texts before a new question
+        self.asked: list[Messages] = []  # answered texts
 
     def next(self) -> Messages:
-        """A question behind any text so far, an edited one, the same one again, or an answer that goes on."""
+        """A new question after any text so far, an edited or repeated question, or a continued answer."""
         how = self.draw(st.sampled_from(["ask", "ask", "again", "edit", "go on"]))
         if how == "again" and self.asked:
             return self.draw(st.sampled_from(self.asked))
@@ -91,7 +91,7 @@ class Tree:
 
 
 def check(tree: Tree) -> None:
-    """Several ways to go on are priced together; then one of them is gone."""
+    """Get the prices of several continuations together, then take one of them."""
     ways = [tree.next() for _ in range(3)]
     told = costs(tree.server, *({"messages": way, **tree.more} for way in ways))
     chosen = tree.draw(st.integers(0, 2))
@@ -122,7 +122,7 @@ def test_what_is_told_is_paid(path: Path, script: Script, source: str, budget: i
 
 @pytest.mark.slow
 def test_without_recurrent_layers(random_model: Callable[[str, FileType], Path]) -> None:
-    """Texts can be gone on from anywhere there."""
+    """Such models can continue from any token."""
     with (
         LoadedModel.load(random_model("llama-biased", FileType.F32), n_ctx=4096, n_seq_max=4) as model,
         closing(served(model, WITH_TOOLS)) as server,

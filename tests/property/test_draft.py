@@ -1,4 +1,4 @@
-"""A smaller model guesses: to the bit what the model says without it, whatever the draft says."""
+"""A smaller model guesses: the bits are the model's own without it, whatever the draft says."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from hybrid.quant.ggml.types import FileType
 
 
 class Steps(StepCosts):
-    """Steps that cost nothing beyond a plain one, known from the beginning."""
+    """Steps with guesses cost as much as plain ones; the costs are known from the beginning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Steps(StepCosts):
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafts as much as it can: these models are too small for guesses to pay."""
+    """Guess as much as possible: these models are too small for guesses to pay."""
     monkeypatch.setattr(drafts, "may_pay", lambda *_: True)
     monkeypatch.setattr(foretelling, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
     monkeypatch.setattr(foretelling, "LEAST_CHANCE", 0.0)
@@ -46,7 +46,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def with_draft(main: Path, draft: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[LoadedModel]:
-    """A model, and one that guesses for it."""
+    """A model with a draft model."""
     with LoadedModel.load(main, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
         model.runner.costs = Steps()
         small = LoadedModel.load(draft, n_ctx=n_ctx, n_ubatch=64, n_seq_max=2 * n_texts)
@@ -59,7 +59,7 @@ def with_draft(main: Path, draft: Path, n_texts: int = 1, n_ctx: int = 256, **op
 
 
 def answer(model: LoadedModel, prompt: Sequence[int], n: int, *, temp: float = 0.0, guess: bool = True) -> tuple:
-    """What was drawn, the bits it left behind, and what became of the guesses."""
+    """The sampled tokens, the final bits, and counts of the guesses."""
     seq, sampler = model.sequence(), Sampler(SamplingParams(temp=temp, seed=3), model.n_vocab)
     run = generate(seq, prompt, sampler, max_tokens=n, tokenizer=Plain(), speculate=guess)  # type: ignore[arg-type]
     for _ in run:
@@ -73,7 +73,7 @@ def answer(model: LoadedModel, prompt: Sequence[int], n: int, *, temp: float = 0
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("family", list(SHAPES))
 def test_a_draft_that_is_the_model_itself(family: str, random_model: Callable[..., Path]) -> None:
-    """All of its guesses come true, in an eighth of the passes; what it has of the text it keeps."""
+    """All its guesses are right, in an eighth of the passes; it keeps its state of the text."""
     path = random_model(SHAPES[family], FileType.Q8_0)
     with with_draft(path, path) as model:
         want, plain = answer(model, tokens(40), 60, guess=False)
@@ -102,10 +102,10 @@ def test_a_draft_that_is_mostly_wrong(main: str, draft: str, temp: float, random
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(("main", "draft"), [("jamba", "jamba"), ("llama", "llama"), ("mamba2", "llama")])
 def test_answers_of_a_batch(main: str, draft: str, random_model: Callable[..., Path]) -> None:
-    """Beside prompts that are read and answers that do not guess; some have no sequence of the draft."""
+    """Beside prompts and answers without guesses; some answers have no sequence of the draft."""
     paths = [random_model(SHAPES[name], FileType.Q8_0) for name in (main, draft)]
     asked = [Asked(i, tokens(20 + 7 * i, i), 30 + i, temp=(0.0, 0.9)[i % 2], remember=i == 3) for i in range(7)]
-    for i, one in enumerate(asked):  # without the bias, which a draft knows nothing of
+    for i, one in enumerate(asked):  # without the bias, which a draft does not know
         one.params = SamplingParams(temp=(0.0, 0.5)[i % 2], seed=i)
     with LoadedModel.load(paths[0], n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
@@ -130,7 +130,7 @@ def test_answers_of_a_batch(main: str, draft: str, random_model: Callable[..., P
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("family", ["jamba", "llama"])
 def test_a_draft_of_a_shorter_context(family: str, random_model: Callable[..., Path]) -> None:
-    """It begins again with the last half of it, and again."""
+    """It starts again with the last half of the text, repeatedly."""
     path = random_model(SHAPES[family], FileType.Q8_0)
     with with_draft(path, path) as model:
         small = model.runner.guessers.helper
@@ -173,7 +173,7 @@ def test_the_context_is_shifted(family: str, random_model: Callable[..., Path]) 
 def test_an_interrupt_while_it_drafts(
     family: str, random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C in a pass of the draft ends the answer; what was drawn stays, and the next answer is what it would be."""
+    """Ctrl-C in a pass of the draft ends the answer; sampled tokens stay, and the next answer is unaffected."""
     path = random_model(SHAPES[family], FileType.Q8_0)
     with with_draft(path, path) as model:
         draft = model.runner.guessers.helper

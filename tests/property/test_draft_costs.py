@@ -1,4 +1,4 @@
-"""What a draft gains and costs where passes take what they are said to take: time is simulated, memory is real."""
+"""Gains and costs of a draft for given costs of passes: time is simulated, memory is real."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,20 +19,20 @@ from hybrid.infer.step_costs import StepCosts
 from hybrid.quant.ggml.types import FileType
 
 N_PROMPT, N_ANSWER = 400, 300
-# what a pass costs by its tokens, in passes of one
+# number of tokens in a pass -> its cost, in passes of one token
 ZEN3 = {1: 1.0, 2: 1.5, 3: 1.8, 4: 2.1, 8: 3.6, 11: 4.6}  # jamba-3b, Q4_0
-DEAR = {1: 1.0, 2: 2.0, 4: 2.6, 5: 4.7, 8: 7.0, 11: 11.5}  # 11 M weights, all in the caches
+DEAR = {1: 1.0, 2: 2.0, 4: 2.6, 5: 4.7, 8: 7.0, 11: 11.5}  # 11 M weights, all in the CPU caches
 CHEAP = {1: 1.0, 2: 1.05, 3: 1.1, 4: 1.15, 8: 1.4}  # weights from memory, with arithmetic to spare
 
 
 def cost_of(wide: dict[int, float], width: int) -> float:
-    """On lines through those that are known."""
+    """Interpolates linearly between the known costs."""
     (a, low), (b, high) = list(wide.items())[-2:]
     return float(np.interp(width, [*wide, 99], [*wide.values(), high + (high - low) / (b - a) * (99 - b)]))
 
 
 class Clock:
-    """Seconds, in plain passes of the model."""
+    """Simulated seconds; one is a plain pass of the model."""
 
     now = 0.0
 
@@ -41,8 +41,8 @@ class Clock:
 
 
 class Foreseeing(Draft):
-    """Foretells tokens of a text, each with the same chance and says so; a pass of it takes `cost`, a token that it
-    reads a tenth of that."""
+    """Predicts each token of a text with the same chance, and reports that chance. A pass takes `cost`, reading a token
+    a tenth of that."""
 
     def __init__(self, model: LoadedModel, text: Sequence[int], chance: float, cost: float, clock: Clock) -> None:
         super().__init__(model, model)
@@ -79,7 +79,7 @@ class Foreseeing(Draft):
 
 @pytest.fixture
 def speed(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[float, Draft]]:
-    """How much sooner an answer is there with a draft."""
+    """The speedup of an answer by a draft."""
     clock = Clock()
     monkeypatch.setattr(drafts, "time", clock)
     path = random_model(SHAPES["llama"], FileType.Q8_0)
@@ -123,15 +123,15 @@ def speed(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
 def test_a_draft_never_costs_much(
     wide: dict[int, float], cost: float, chance: float, speed: Callable[..., tuple[float, Draft]]
 ) -> None:
-    """Whatever it predicts and whatever passes cost: 3 % at most of an answer of 300 tokens."""
+    """For all predictions and costs of passes: at most 3 % of an answer of 300 tokens."""
     ratio, draft = speed(wide, chance, cost)
     print(f"{wide[2]} {cost} {chance}: {ratio:.2f}, {draft.n_read} tokens read")  # type: ignore[attr-defined]
     assert ratio > 0.97
 
 
 def test_what_a_good_draft_gains(speed: Callable[..., tuple[float, Draft]]) -> None:
-    """Where wide passes are cheap: 1.6 times and more, though it begins with the end of a prompt and reads the rest
-    of what it has gained."""
+    """With cheap wide passes: at least 1.6 times, though it first reads only the end of a prompt, and the rest with the
+    time that it gained."""
     ratio, draft = speed(CHEAP, 0.7, 0.05)
     assert ratio > 1.6
     assert draft._lanes[0].n_skipped == 0, "it has read all by now"

@@ -1,4 +1,4 @@
-"""read(write(x)) = x for whatever metadata and tensors."""
+"""read(write(x)) = x for any metadata and tensors."""
 
 import math
 import tempfile

@@ -1,4 +1,4 @@
-"""The model's own head guesses: to the bit what the model says without it, whatever the head says."""
+"""The model's own head guesses: the bits are the model's without it, whatever the head says."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ WRONG = [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GAT
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guesses as much as it can: these models are too small for guesses to pay."""
+    """Guess as much as possible: these models are too small for guesses to pay."""
     monkeypatch.setattr(heads, "may_pay", lambda *_: True)
     monkeypatch.setattr(foretelling, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
     monkeypatch.setattr(foretelling, "LEAST_CHANCE", 0.0)
@@ -70,7 +70,7 @@ def model_file(tmp_path: Path) -> Callable[..., Path]:
     "name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GATED]
 )
 def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> None:
-    """All of its guesses come true, in a fifth of the passes, from the states that it made itself."""
+    """All its guesses are right, in a fifth of the passes, from the states that it made itself."""
     with with_head(model_file(name, random_heads.write_right)) as model:
         want, plain = answer(model, tokens(40), 60, guess=False)
         got, guessed = answer(model, tokens(40), 60)
@@ -106,10 +106,10 @@ def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callabl
     ],
 )
 def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Path]) -> None:
-    """Beside prompts that are read and answers that do not guess."""
+    """Beside prompts and answers without guesses."""
     path = model_file(name, random_heads.write_right if right else random_heads.write)
     asked = [Asked(i, tokens(20 + 7 * i, i), 30 + i, temp=(0.0, 0.9)[i % 2], remember=i == 3) for i in range(7)]
-    for i, one in enumerate(asked):  # without the bias, which a head knows nothing of
+    for i, one in enumerate(asked):  # without the bias, which a head does not know
         one.params = SamplingParams(temp=(0.0, 0.5)[i % 2], seed=i)
     with LoadedModel.load(path, n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
@@ -134,7 +134,7 @@ def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Pa
 def test_a_head_that_fails_costs_no_answer(
     broken: str, model_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every call: answers are drawn without its guesses."""
+    """If it fails at every call, answers are generated without guesses."""
     path = model_file(PLAIN, random_heads.write_right)
     asked = [Asked(i, tokens(20 + 7 * i, i), 20) for i in range(3)]
     with LoadedModel.load(path, n_ctx=128, n_ubatch=64) as model:
@@ -160,7 +160,7 @@ def test_a_head_that_fails_costs_no_answer(
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", [PLAIN, "ernie4_5-moe-mtp"])
 def test_texts_that_go_back_and_on(name: str, model_file: Callable[..., Path]) -> None:
-    """What a head knows of a text follows it: rewound, continued otherwise, moved, cleared, in another's slot."""
+    """The head's state follows its text: rewound, continued otherwise, moved, cleared, in another's slot."""
     with with_head(model_file(name, random_heads.write_right), n_ctx=96) as model:
         plain: list[list[int]] = []
         for guess in (False, True):
@@ -194,7 +194,7 @@ def go_on(model: LoadedModel, seq, prompt: list[int], guess: bool) -> tuple:  # 
 
 
 def test_a_head_that_never_paid_rests(model_file: Callable[..., Path]) -> None:
-    """Nothing is guessed, and no text is read along."""
+    """It guesses nothing, and does not process texts."""
     with with_head(model_file(RECURRENT)) as model:
         helper = model.runner.guessers.helper
         assert isinstance(helper, HeadGuesser)

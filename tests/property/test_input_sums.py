@@ -1,4 +1,4 @@
-"""What weights are multiplied by: the sums depend on the tokens alone, and are what the layers' definitions say."""
+"""Sums over the inputs of weights: they depend only on the tokens, and match the layers' definitions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_sums_depend_on_the_tokens_alone(path: Path) -> None:
         assert varied.keys() == expected.keys()
         for name, (sums, counts) in expected.items():
             np.testing.assert_array_equal(varied[name][1], counts, err_msg=name)
-            # together in one run, chunks are added in f32, which rounds otherwise than chunk by chunk
+            # chunks of one run are added in f32, which rounds differently from separate chunks
             np.testing.assert_allclose(varied[name][0], sums, rtol=1e-5 if "n_parallel" in options else 0, err_msg=name)
 
 
@@ -54,7 +54,7 @@ def test_every_token_is_counted(path: Path) -> None:
 
 
 def test_sums_are_those_of_the_normed_embedding(path: Path) -> None:
-    """The first product of a model, from its definition."""
+    """The model's first product, computed from its definition."""
     ids = list(range(3, 70))
     with LoadedModel.load(path, n_ctx=128, n_threads=2) as model:
         collection, seq = Collection(), model.sequence()
@@ -80,7 +80,7 @@ def test_going_on_adds_up_to_the_whole(path: Path) -> None:
 
 
 def test_a_collection_ends_with_its_text(path: Path) -> None:
-    """A second one on the same model has nothing of the first, nor of what runs meanwhile; others do not pay for it."""
+    """A second collection on the same model has nothing of the first or of other texts; others do not pay for it."""
     expected = sums_of(path)
     ids = list(range(3, 30))
     with LoadedModel.load(path, n_ctx=32, n_threads=1) as model:
@@ -89,7 +89,7 @@ def test_a_collection_ends_with_its_text(path: Path) -> None:
             states = collect(model, TEXT, n_ctx=32, chunks=5)
             next(states)
             other = model.sequence()
-            other.prefill(ids)  # a pass between two chunks that belongs to neither
+            other.prefill(ids)  # a pass between two chunks that belongs to neither collection
             other.close()
             for state in states:
                 last = state.sums

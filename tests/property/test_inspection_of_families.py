@@ -1,4 +1,4 @@
-"""What `hybrid inspect` says of a file is what the model keeps when it is loaded."""
+"""`hybrid inspect` reports of a file what the loaded model keeps in memory."""
 
 from collections.abc import Callable
 from math import ceil
@@ -34,9 +34,9 @@ def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> No
     per_token = sum(2 * arrays[name][1][-1] * arrays[name][1][-2] / every(spec) for spec, name in kept)
     assert ceil(per_token) <= sum(layer.kv_nbytes_per_token for layer in facts) < per_token + len(facts)
     attention = {spec.layer for spec, _ in kept}
-    borrowing = set(range(len(facts) - n_shared, len(facts)))  # from the memory of others
+    borrowing = set(range(len(facts) - n_shared, len(facts)))  # layers that use other layers' memory
     assert {i for i, layer in enumerate(facts) if "A" in layer.letters} - borrowing == attention
-    if hasattr(n_heads, "tolist"):  # of every layer: 0 where it is no attention
+    if hasattr(n_heads, "tolist"):  # per layer; 0 without attention
         assert attention <= {i for i, n in enumerate(n_heads.tolist()) if n}
 
 
@@ -45,6 +45,6 @@ def every(spec: AttentionSpec | RowsSpec) -> int:
 
 
 def of(spec: AttentionSpec | RowsSpec, name: str) -> bool:
-    """Whether an array of the memory is what this asks for."""
+    """Whether this array of the memory belongs to the spec."""
     mine = (spec.name,) if isinstance(spec, RowsSpec) else (f"blk.{spec.layer}.k", f"blk.{spec.layer}.v")
     return name in mine

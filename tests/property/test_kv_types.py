@@ -1,4 +1,4 @@
-"""Keys and values in every type: results depend on the tokens alone, states are kept as they are, and at a depth."""
+"""Keys and values in every type: results depend only on the tokens, also of saved states and at a depth."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_a_state_of_another_type_is_refused(random_model: Callable[..., Path], t
 
 @pytest.mark.parametrize("kv_type", list(KV_TYPES))
 def test_a_filled_memory(kv_type: str, random_model: Callable[..., Path]) -> None:
-    """Random, finite, the same every time, and of the length asked for."""
+    """Random, finite, repeatable, and of the requested length."""
     with LoadedModel.load(random_model(SHAPES["jamba"], FileType.F32), n_ctx=800, kv_type=kv_type) as model:  # type: ignore[arg-type]
         seq = model.sequence()
         results = []

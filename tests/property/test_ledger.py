@@ -1,4 +1,4 @@
-"""Conversations of answers in any tokens at all: what comes back as text has the tokens it was drawn as."""
+"""Conversations whose answers have arbitrary tokens: an answer sent back as text gets its sampled tokens."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +21,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 @dataclass(frozen=True)
 class Kind:
-    """A tokenizer, and how a conversation is written for it: before a question, before an answer, after either."""
+    """A tokenizer, and the template texts: before a question, before an answer, after either."""
 
     path: str
     pre: str  # "": sentencepiece
@@ -103,7 +103,7 @@ def test_answers_of_a_conversation_stay_what_was_drawn(name: str, data: Any) -> 
         ids = encoded.ids
         assert encoded.known == before, "all that was drawn so far"
         assert unspaced(tok.decode(ids)) == unspaced(tok.decode(rendered_ids(tok, text))), "it says the same"
-        # what follows the answer has the tokens that it has in the whole text
+        # after the answer the tokens are those of the whole text
         canonical = rendered_ids(tok, text)
         assert canonical[len(canonical) - len(encoded.rest) :] == encoded.rest
         drawn = data.draw(st.lists(st.sampled_from(normal(name)), min_size=1, max_size=12))
@@ -122,7 +122,7 @@ def test_answers_of_a_conversation_stay_what_was_drawn(name: str, data: Any) -> 
 @settings(max_examples=60)
 @given(data=st.data())
 def test_a_completion_that_goes_on(name: str, data: Any) -> None:
-    """Either the drawn tokens and the rest as it stands in the whole text, or the text as if nothing was known."""
+    """Either the sampled tokens and the rest as in the whole text, or the text as if unknown."""
     tok = tokenizer(name)
     ledger = Ledger(tok)
     asked = data.draw(QUESTION)

@@ -1,5 +1,5 @@
-"""LoRA adapters, from a PEFT folder to logits: against float64, merged, and to the bit whatever the threads, the split
-or the batch."""
+"""LoRA adapters, from a PEFT folder to logits: compared with float64, merged, and bit for bit for any threads, parts
+and batches."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 pytestmark = pytest.mark.exhaustive
 
-# Interleaved heads, stacked experts, heads in another order, matrices taken apart, rows with multipliers of their own.
+# Interleaved heads, stacked experts, reordered heads, split matrices, rows with multipliers.
 QUICK = ("llama-biased", "qwen3moe", "qwen35", "qwen3next", "falcon-h1")
 MORE = (
     "nemotron-h-moe",
@@ -36,7 +36,7 @@ ALPHA, SCALE, RANK = 5.0, 0.75, 3
 
 
 class Case:
-    """A base and an adapter, as checkpoints and as GGUF."""
+    """A base model and an adapter, as checkpoints and as GGUF."""
 
     def __init__(self, name: str, folder: Path, data_dir: Path, rank: int = RANK) -> None:
         self.base, self.adapter = folder / "base.gguf", folder / "adapter.gguf"
@@ -62,7 +62,7 @@ def test_logits_are_those_of_the_merged_model(name: str, data_dir: Path, tmp_pat
     error, difference = (np.abs(x - expected).max() / np.abs(expected).max() for x in (got, without))
     print(f"{name}: {error:.1e} of the largest logit; without the adapter {difference:.1e}")
     assert error < 3e-5 and difference > 0.1
-    # added to the weights for good: what the merged checkpoint would have become
+    # merged into the weights: equals the merged checkpoint
     merge_lora(case.base, [(case.adapter, SCALE)], tmp_path / "merged.gguf")
     with LoadedModel.load(tmp_path / "merged.gguf", n_ctx=64, precision="exact") as model:
         merged = model.sequence().logits_of(case.ids)

@@ -1,4 +1,4 @@
-"""What a stage that is lost, or a stop, leaves of a model in stages: the answers are those of the whole model."""
+"""A model in stages after a lost stage or a stop: the answers are the whole model's."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def jamba(random_model: RandomModel) -> Path:
 
 
 class Broken(LineHere):
-    """A line on which some passes, counted from 0, come to nothing."""
+    """A line on which some passes fail; passes are counted from 0."""
 
     def __init__(self, gguf: GGUFFile) -> None:
         super().__init__(gguf)
@@ -77,7 +77,7 @@ def broken(jamba: Path) -> Iterator[tuple[LoadedModel, Broken, list[str]]]:
 
 
 def answered(model: LoadedModel, seq: Sequence, ids: list[int], n: int) -> list[int]:
-    """Greedily."""
+    """n greedy tokens."""
     logits, drawn = seq.prefill(ids), list[int]()
     for _ in range(n):
         drawn.append(int(logits.argmax()))
@@ -87,7 +87,7 @@ def answered(model: LoadedModel, seq: Sequence, ids: list[int], n: int) -> list[
 
 @pytest.mark.parametrize("at", [{0}, {2}, {6}, {9}, {4, 8}])
 def test_a_lost_stage_costs_a_line(at: set[int], jamba: Path, broken: tuple[LoadedModel, Broken, list[str]]) -> None:
-    """In the prompt, in the answer, in what is read again."""
+    """In the prompt, in the answer, or while tokens are processed again."""
     model, line, said = broken
     line.at = at
     with LoadedModel.load(jamba, OPTIONS) as whole:
@@ -99,10 +99,10 @@ def test_a_lost_stage_costs_a_line(at: set[int], jamba: Path, broken: tuple[Load
     assert beside.n_past == 0
 
 
-# one with states, keys and values, one without states, one without keys
+# states with keys and values, keys and values only, states only
 @pytest.mark.parametrize("family", ["jamba", "gemma3", "rwkv7"])
 def test_what_was_kept_is_not_read_again(family: str, jamba: Path, random_model: RandomModel) -> None:
-    """In a prompt, in an answer, and of a text that nobody holds any more."""
+    """In a prompt, in an answer, and for a text without a sequence."""
     path = jamba if family == "jamba" else random_model(family, FileType.F32)
     options = replace(OPTIONS, n_ctx=1300, checkpoint_budget=32 << 20, n_ubatch=64)
     ids, other = tokens(1100), tokens(900, 4)
@@ -124,7 +124,7 @@ def test_what_was_kept_is_not_read_again(family: str, jamba: Path, random_model:
 
 @pytest.mark.parametrize("family", ["jamba", "gemma3"])
 def test_what_the_cache_let_go_of_is_kept_anew(family: str, jamba: Path, random_model: RandomModel) -> None:
-    """The same page and row, written on meanwhile by their sequence."""
+    """The same page and row, in which their sequence has meanwhile written more."""
     path, ids = jamba if family == "jamba" else random_model(family, FileType.F32), tokens(60)
     with LoadedModel.load(path, OPTIONS) as whole:
         seq = whole.sequence()
@@ -165,7 +165,7 @@ def test_what_one_stage_lacks_is_read_again(what: str, jamba: Path, monkeypatch:
         assert answered(model, seq, ids[1090:], 4) == expected
         n = int(said[1].split()[5])
         assert n == 66 if what == "damaged" else n == 1090
-        line.at = {line.n}  # what was read again was kept again, where it can be
+        line.at = {line.n}  # tokens processed again were kept again, if possible
         seq.decode(300)
         assert int(said[3].split()[5]) < 1104 or what == "a full disk"
 
@@ -175,7 +175,7 @@ def full(*_: object) -> None:
 
 
 def test_as_much_is_kept_as_the_cache_holds(jamba: Path) -> None:
-    """Whatever comes and goes; nothing when all is over."""
+    """Whatever texts come and go; nothing at the end."""
     options = replace(OPTIONS, n_ctx=700, checkpoint_budget=300 << 10, n_ubatch=64)
     with lost_at(jamba, options) as (model, line, _):
         assert model.cache is not None
@@ -199,7 +199,7 @@ def test_as_much_is_kept_as_the_cache_holds(jamba: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o720])
 def test_nothing_is_kept_where_others_can_write(mode: int, jamba: Path, tmp_path: Path) -> None:
-    """They could put another folder in its place, and get what people have asked."""
+    """Other users could replace the folder and get people's texts."""
     (tmp_path / "stages").mkdir()
     (tmp_path / "stages").chmod(mode)
     files = StageFiles(tmp_path / "stages" / "run", range(3))
@@ -292,7 +292,7 @@ def test_a_stop_waits_for_what_is_read_again(broken: tuple[LoadedModel, Broken, 
 
 
 def test_places_in_the_memory_do_not_leak(broken: tuple[LoadedModel, Broken, list[str]]) -> None:
-    """After stops and losses there are as many free pages and rows as before."""
+    """After stops and losses as many pages and rows are free as before."""
     model, line, _ = broken
     for error in (Interrupted(), LostStageError("gone.")):
         seq = model.sequence()

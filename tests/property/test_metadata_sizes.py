@@ -1,5 +1,5 @@
-"""Sizes in the metadata of a file that no model has: every architecture refuses them in one line, before anything of
-that size is made. Loading compares shapes, `inspect` asks the layers what they keep."""
+"""Absurd sizes in a file's metadata: every architecture refuses them in one line, before allocating anything of that
+size. Loading compares shapes, `inspect` asks the layers for their memory."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +16,9 @@ from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
-MOST = 1 << 30  # bytes of address space, beside what the process has
+MOST = 1 << 30  # bytes of address space, beside those in use
 WRONG = (10**9, 2**31 - 8, 0, -1, 1.5)
-# keys that bound something, or that nothing here is made of; some architectures read the others of them
+# keys of limits, or without effect on allocations; some architectures read others of them
 HARMLESS = {
     "attention.head_count", "attention.head_count_kv", "attention.indexer.top_k", "attention.key_length",
     "attention.sliding_window", "attention.value_length", "attention.value_length_swa", "attn_res.block_size",
@@ -29,7 +29,7 @@ HARMLESS = {
     "rope.dimension_sections", "rope.scaling.original_context_length", "ssm.group_count", "tokenizer.end_token_ids",
     "vocab_size",
 }  # fmt: skip
-EACH: dict[str, str] = {}  # architecture -> the first of the random checkpoints that has it
+EACH: dict[str, str] = {}  # architecture -> its first random checkpoint
 for _name, _config in CONFIGS.items():
     EACH.setdefault(family_for({"vocab_size": 8, "max_position_embeddings": 512, **_config}).arch, _name)
 
@@ -52,7 +52,7 @@ def integers(gguf: GGUFFile) -> dict[str, Any]:
 
 
 def with_value(value: Any, wrong: float) -> Any:
-    """The wrong number, or a list whose last one is wrong."""
+    """The wrong number, or a list that ends with it."""
     if not isinstance(value, np.ndarray):
         return wrong
     values = value.astype(np.float64 if isinstance(wrong, float) else np.int64)

@@ -1,5 +1,5 @@
-"""What is restored from checkpoints goes on with the bits of a text that was computed from its beginning, and costs no
-more than the tokens after the last checkpoint."""
+"""Texts restored from checkpoints continue with the bits of texts computed from the beginning, and cost at most the
+tokens after the last checkpoint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_what_a_measurement_filled_in_is_never_found(random_model: Callable[...,
 
 @pytest.mark.parametrize("family", ["jamba", "llama", "mamba"])
 def test_a_thousand_sequences(family: str, random_model: Callable[..., Path]) -> None:
-    """In any order; memory grows with those that are used."""
+    """In any order; memory grows with the sequences in use."""
     path = random_model(SHAPES[family], FileType.Q8_0)
     with LoadedModel.load(path, n_ctx=48, n_ubatch=512, n_seq_max=1000) as model:
         assert model.memory.attention.pool.touched == model.memory.recurrent.pool.touched == 0

@@ -1,4 +1,4 @@
-"""Logprobs of prompts that are read in a batch: those of the logits after every token, whatever runs beside."""
+"""Logprobs of prompts in a batch: they come from the logits after each token, whatever runs beside them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_they_are_those_of_all_logits(
                 return results
 
             monkeypatch.setattr(model.runner, "eval", counted)
-            for _ in range(2):  # what the second time is in the cache has no logits
+            for _ in range(2):  # the second time cached tokens have no logits
                 jobs = [job(model, ids, speculate=True) for ids in prompts]
                 beside = Asked(1, tokens(30, 7), 40).job(model)
                 answer_all(model, [beside, *jobs], 4)

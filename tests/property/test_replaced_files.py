@@ -1,4 +1,4 @@
-"""Every file that replaces another does it in the same way, whoever writes it: permissions, links, the disk, names."""
+"""Every file that replaces another does it in the same way, for all writers: permissions, links, the disk, names."""
 
 import ast
 import os
@@ -24,7 +24,7 @@ from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.imatrix_legacy import write_legacy
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGE = 16384  # bytes that every writer writes, at least
+LARGE = 16384  # minimum of bytes that every writer writes
 
 
 def _gguf(path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_replaced_file_keeps_its_permissions(
 
 
 def test_a_link_stays(write: Callable[[Path], None], tmp_path: Path) -> None:
-    """Also one that leads to another link, or to nothing yet."""
+    """Also a link that leads to another link, or to nothing yet."""
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir(), there.mkdir()
     (here / "f").symlink_to("g")
@@ -173,7 +173,7 @@ def test_a_folder_is_not_replaced(write: Callable[[Path], None], tmp_path: Path)
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f")
-    for name in set(WRITERS) - {"embeddings"}:  # which are written into it
+    for name in set(WRITERS) - {"embeddings"}:  # these are written into it
         with pytest.raises(UsageError, match="f is not a regular file"):
             WRITERS[name](tmp_path / "f")
     assert stat.S_ISFIFO((tmp_path / "f").stat().st_mode)
@@ -195,7 +195,7 @@ def test_kernels_are_for_their_owner_alone(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.exhaustive
 def test_there_is_one_writer() -> None:
-    """Nobody else makes files to rename: `mkstemp`, `NamedTemporaryFile`, `os.replace`, `path.replace(new)`."""
+    """Only that module makes files to rename: `mkstemp`, `NamedTemporaryFile`, `os.replace`, `path.replace(new)`."""
     renaming_files = set()
     for stage in ("benchmarks", "cli", "convert", "infer", "library", "quant"):
         for path in (ROOT / stage).rglob("*.py"):
@@ -203,9 +203,9 @@ def test_there_is_one_writer() -> None:
                 if not isinstance(node, ast.Call):
                     continue
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                renames = called == "replace" and len(node.args) == 1 and not node.keywords  # of text has two
+                renames = called == "replace" and len(node.args) == 1 and not node.keywords  # str.replace has two
                 if renames or called in {"mkstemp", "NamedTemporaryFile", "rename"}:
                     renaming_files.add(str(path.relative_to(ROOT)))
-    # the prompt cache's store has one unfinished file in a folder that is locked as a whole; a download is appended to,
-    # under the hub's own names and lock
+    # the prompt cache's store has one unfinished file in a folder that is locked as a whole; a download is appended to
+    # a file with the hub's own names and lock
     assert renaming_files == {"quant/ggml/replacing.py", "infer/memory/store_file.py", "library/hub/download.py"}

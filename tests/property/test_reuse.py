@@ -1,4 +1,5 @@
-"""What is reused of a prompt, and the reason for the rest: every code, positions against a search through all texts."""
+"""The reused part of a prompt, and the reason for the rest: every code; positions compared with a search through all
+texts."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -89,7 +90,7 @@ def test_every_reason(family: str, load: Loaded) -> None:
 
 
 def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:
-    """The text is still known, since a longer one is."""
+    """The text is still known, because a longer one is."""
     model = load("jamba")
     assert model.cache is not None
     batcher, cache = Batcher(model.runner, 1), model.cache
@@ -116,7 +117,7 @@ def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:
 
 @pytest.mark.parametrize("family", ["jamba", "llama"])
 def test_owners_share_nothing(family: str, load: Loaded) -> None:
-    """Neither what was read, nor a step that reads, nor that something was given up: who guesses is told nothing."""
+    """Neither processed texts, nor running steps, nor dropped texts: nobody learns anything by trying prompts."""
     model = load(family)
     cache, batcher = model.cache, Batcher(model.runner, 4)
     assert cache is not None
@@ -149,7 +150,7 @@ def test_nothing_is_kept_without_a_budget(load: Loaded) -> None:
 
 
 class Syllables(Plain):
-    """Token 300 is two others together; 299 begins every text."""
+    """Token 300 stands for two other tokens; 299 begins every text."""
 
     bos = 299
 
@@ -183,7 +184,8 @@ def test_the_same_text_in_other_tokens(load: Loaded) -> None:
 @pytest.mark.parametrize("family", ["jamba", "llama"])
 @pytest.mark.parametrize("n_parallel", [1, 4])
 def test_what_is_said_against_a_search_through_all_texts(family: str, n_parallel: int, load: Loaded) -> None:
-    """Several at a time, too: who waits until another has read the beginning reuses it, and says so."""
+    """Also several at a time: an answer that waits for another to process the shared prefix reuses it, and reports
+    that."""
     model, rng = load(family), np.random.default_rng(3)
     batcher = Batcher(model.runner, n_parallel)
     texts: list[list[int]] = []
@@ -267,7 +269,7 @@ def test_logprobs_of_a_prompt_are_read(load: Loaded) -> None:
 
 
 def test_what_is_pinned_and_where(load: Loaded) -> None:
-    """Not what was cancelled: nobody was told its name."""
+    """Cancelled jobs are not pinned: nobody got their name."""
     model = load("jamba")
     assert model.cache is not None
     batcher = Batcher(model.runner, 2)
@@ -293,7 +295,7 @@ def test_what_is_pinned_and_where(load: Loaded) -> None:
 
 @pytest.mark.soak
 def test_a_reason_is_found_quickly(load: Loaded) -> None:
-    """15 000 tokens beside 1 000 texts, 100 of which part at one place; not read by a model."""
+    """15 000 tokens beside 1 000 texts, 100 of which diverge at one position; no model processes them."""
     model = load("llama", 1 << 30, 16384)
     batcher = Batcher(model.runner, 1)
     assert model.cache is not None

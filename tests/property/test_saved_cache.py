@@ -1,4 +1,4 @@
-"""A state file with the prompt cache: after loading, every text goes on where it was, to the bit."""
+"""A state file with the prompt cache: after loading, every text continues bit for bit."""
 
 import json
 import struct
@@ -23,7 +23,7 @@ BUDGET = 64 << 20
 
 
 def talked(model: LoadedModel) -> tuple[Any, list[list[int]]]:
-    """A sequence and four texts: a stem of more than a page, three ends, and one that has nothing in common."""
+    """A sequence and five texts: a stem of more than a page, three continuations of it, and an unrelated text."""
     seq = model.sequence()
     stem = tokens(70)
     texts = [
@@ -62,7 +62,7 @@ def test_every_text_is_found_again(family: str, random_model: Callable[..., Path
         for ids, logits in zip(texts, want, strict=True):
             assert seq.resume([*ids, 261]) == len(ids), "nothing is processed again"
             assert same(seq.decode(261), logits)
-        # a second time into a memory that knows it all
+        # again, into a memory that has it all
         again = model.restore(tmp_path / "s", seq)
         assert again.resume([*texts[1], 262]) == len(texts[1])
         assert same(again.decode(261), want[1])
@@ -78,7 +78,7 @@ def test_every_text_is_found_again(family: str, random_model: Callable[..., Path
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_sampled_text_is_saved_in_its_middle(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """After every one of its tokens in turn; another process would go on with the same."""
+    """After each of its tokens in turn; another process continues with the same tokens."""
     path, prompt, n = random_model(MODELS[family], FileType.Q8_0), tokens(70), 9
 
     def sample(model: LoadedModel, seq: Any, ids: list[int], sampler: Sampler, n: int) -> Any:
@@ -134,7 +134,7 @@ def test_damage_is_noticed(random_model: Callable[..., Path], tmp_path: Path) ->
         for spot in rng.choice(spots, 12, replace=False).tolist():
             with pytest.raises(StateError, match="is damaged"):
                 restore(good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :])
-        # a header that lies with a good checksum
+        # a false header with a valid checksum
         for change in (
             {"parent": 0},
             {"parent": -2},

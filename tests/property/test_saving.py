@@ -1,4 +1,4 @@
-"""A service whose prompt cache is on disk: another process goes on where this one was, whatever ended it."""
+"""A service with a prompt cache on disk: after any end another process continues from its texts."""
 
 import contextlib
 import shutil
@@ -45,7 +45,7 @@ def model(random_model: Callable[..., Path], request: pytest.FixtureRequest) -> 
 
 
 class Process:
-    """What one process has of a folder; a new one begins without memory."""
+    """A process's view of a folder; a new one begins with empty memory."""
 
     def __init__(
         self, model: LoadedModel, path: Path, documents: dict[str, Document] | None = None, *, listed: bool = True
@@ -122,13 +122,13 @@ def test_texts_of_one_owner_are_nobody_elses(model: LoadedModel, tmp_path: Path)
 
 
 def _copy_unless_gone(source: str, copy: str) -> None:
-    """A file that is finished, or no longer needed, gets its name taken away between the listing and its copy."""
+    """Copy a file that may be renamed or removed between listing and copying."""
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(source, copy)
 
 
 def test_it_is_written_while_answers_go_on(model: LoadedModel, tmp_path: Path) -> None:
-    """A copy of the folder, taken while others are answered, is what a killed process leaves."""
+    """A copy of the folder, taken while other answers run, is what a killed process leaves."""
     first = Process(model, tmp_path / "a")
     ids = tokens(1100)
     first.ask(ids)
@@ -138,7 +138,7 @@ def test_it_is_written_while_answers_go_on(model: LoadedModel, tmp_path: Path) -
         way = first.store.files.index.find(np.array([*ids, 0], np.int32))
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(first.store.folder.path, copy, copy_function=_copy_unless_gone)
-        if way is not None and way.position >= len(ids):  # and not only pieces of the answer beside it
+        if way is not None and way.position >= len(ids):  # not only pieces of the answer beside it
             break
         assert time.monotonic() < end
         if long.ended.is_set():  # there is never a moment without answers
@@ -157,7 +157,7 @@ def test_it_is_written_while_answers_go_on(model: LoadedModel, tmp_path: Path) -
 def test_whoever_owns_the_memory_only_counts(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No array is copied, and no file read or written, in the thread that answers: nobody's token waits for that."""
+    """The thread that answers copies no arrays and accesses no files: no token waits for that."""
     names: dict[str, set[str]] = {}
 
     def watched(owner: object, name: str) -> None:
@@ -199,7 +199,7 @@ def _last(model: LoadedModel, ids: list[int]) -> Checkpoint:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [4, pytest.param(12, marks=pytest.mark.soak)])
 def test_many_conversations_at_once(n: int, model: LoadedModel, tmp_path: Path) -> None:
-    """Memory holds a fraction, the disk about half, texts fork and grow: every answer is what it is alone."""
+    """Memory holds a fraction, the disk about half, texts fork and grow: every answer is as alone."""
     assert model.cache is not None
     budget, model.cache.budget = model.cache.budget, 1 << 20
     rng = np.random.default_rng(5)
@@ -230,7 +230,7 @@ def test_many_conversations_at_once(n: int, model: LoadedModel, tmp_path: Path) 
 
 
 def test_others_go_on_while_it_is_read(model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job waits for the disk, its neighbours do not; whoever leaves meanwhile frees its place."""
+    """A job waits for the disk, its neighbours do not; a cancelled job frees its slot."""
     first = Process(model, tmp_path)
     ids = tokens(900)
     first.ask(ids)
@@ -262,7 +262,7 @@ def test_others_go_on_while_it_is_read(model: LoadedModel, tmp_path: Path, monke
 def test_faults_in_reading_what_was_saved_cost_no_answer(
     broken: str, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The text is read by the model instead."""
+    """The model processes the text instead."""
     first = Process(model, tmp_path)
     ids = tokens(900)
     first.ask(ids)
@@ -308,7 +308,7 @@ def test_a_text_that_several_need_is_read_once(
 
 
 def test_damage_while_it_serves(model: LoadedModel, tmp_path: Path) -> None:
-    """What is damaged is said and read anew, as far as nothing else is known."""
+    """Damage is reported, and only tokens without another copy are processed again."""
     first = Process(model, tmp_path)
     ids = tokens(1100)
     first.ask(ids)
@@ -365,7 +365,8 @@ def held_up(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
 def test_it_serves_before_all_files_are_known(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A saved text is found by its names; nothing is written or removed meanwhile, and what is forgotten stays so."""
+    """A saved text is found by its file names; meanwhile nothing is written or removed, and forgotten texts stay
+    forgotten."""
     first = Process(model, tmp_path)
     kept, gone, new = tokens(1100), tokens(700, 5), tokens(600, 9)
     answers = [first.ask(ids)[1] for ids in (kept, gone)]
@@ -444,7 +445,7 @@ def test_faults_of_the_saver_end_saving_alone(
     monkeypatch.setattr(CacheStore, "write", fail)
     ids, asked = tokens(300), 0
     answer = process.ask(ids)[1]
-    while process.saver._thread.is_alive():  # each of three texts cannot be written
+    while process.saver._thread.is_alive():  # writing each of three texts fails
         assert asked < 100
         process.ask(tokens(20, asked := asked + 1))
         process.saver._thread.join(1)
@@ -479,7 +480,7 @@ def test_documents_are_kept(model: LoadedModel, tmp_path: Path, monkeypatch: pyt
 def test_a_full_memory_reads_the_text_instead(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no room for what is on disk, the job goes on without."""
+    """Without room for the data on disk the job continues without it."""
     first = Process(model, tmp_path)
     ids = tokens(900)
     first.ask(ids)

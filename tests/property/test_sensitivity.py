@@ -1,4 +1,4 @@
-"""What single weights do to the predictions, measured in the memory that the model reads."""
+"""Effects of single weights on predictions, measured by changing the memory that the model reads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_each_change_is_seen_and_taken_back(random_model: Callable[..., Path], t
 
 
 def test_nothing_of_changed_weights_stays_behind(random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """A prompt cache that knew the states of a probe would go on from them."""
+    """The prompt cache must not keep states computed with changed weights."""
     path = tmp_path / "copy.gguf"
     path.write_bytes(random_model(SHAPE, FileType.F32).read_bytes())
     memory = np.memmap(path, np.uint8, mode="r+")
@@ -100,7 +100,7 @@ def test_too_little_text(random_model: Callable[..., Path], tmp_path: Path) -> N
 
 
 def test_a_model_whose_predictions_are_no_numbers(random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """Neither sensitivities nor a base file are made of them, and nothing but the error is said."""
+    """No sensitivities and no base file are made, and only the error is printed."""
     path = tmp_path / "copy.gguf"
     path.write_bytes(random_model(SHAPE, FileType.F32).read_bytes())
     with GGUFFile.open(path) as file:
@@ -116,7 +116,7 @@ def test_a_model_whose_predictions_are_no_numbers(random_model: Callable[..., Pa
 
 
 def test_a_change_that_leaves_no_numbers(random_model: Callable[..., Path], tmp_path: Path) -> None:
-    """An error that names the weight, instead of a divergence of NaN; the weight is taken back."""
+    """An error names the weight, instead of a divergence of NaN; the weight is restored."""
     path = tmp_path / "copy.gguf"
     path.write_bytes(random_model(SHAPE, FileType.F32).read_bytes())
     before = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A thread that answers whoever asks: nobody's cancelling, error or number changes what another one gets."""
+"""A thread that answers all requests: cancelling, errors or the number of some do not change the answers of others."""
 
 import threading
 import time
@@ -20,11 +20,11 @@ from hybrid.infer.program.builder import Program
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import FileType
 
-WAIT = 120  # seconds; nothing here takes so long
+WAIT = 120  # seconds; nothing here takes that long
 
 
 class Broken(Sampler):
-    """Draws three tokens, then fails."""
+    """Samples three tokens, then fails."""
 
     n_left = 3
 
@@ -36,7 +36,7 @@ class Broken(Sampler):
 
 
 class Asked:
-    """A job, what is heard of it, and an event for its end."""
+    """A job, its output, and an event for its end."""
 
     def __init__(
         self, model: LoadedModel, ids: list[int], n: int, sampler: type[Sampler] = Sampler, **more: object
@@ -86,7 +86,7 @@ def test_answers_are_those_of_a_batch(model: LoadedModel) -> None:
 
 
 def test_answers_have_places(model: LoadedModel) -> None:
-    """The lowest one that is free, or the one that was wished for; each keeps the text of its last answer."""
+    """The lowest free slot, or the requested one; each slot keeps the text of its last answer."""
     service = Service(model, 3)
     first, second = Asked(model, tokens(20, 1), 5), Asked(model, tokens(21, 2), 5, place=0)
     wished = Asked(model, tokens(22, 3), 5, place=2)
@@ -94,7 +94,7 @@ def test_answers_have_places(model: LoadedModel) -> None:
     service.call(lambda: [service.submit(one.job) for one in (first, second, wished)]).result(WAIT)
     answers = [one.wait() for one in (first, second, wished)]
     assert [one.job.place for one in (first, second, wished)] == [0, 1, 2]
-    # the token drawn last was not read
+    # the last sampled token was not processed
     assert service.batcher.texts == [
         (b"", [*one.job.ids, *answer[:-1]]) for one, answer in zip((first, second, wished), answers, strict=True)
     ]
@@ -157,7 +157,7 @@ def test_what_cannot_be_answered_is_refused_at_once(model: LoadedModel) -> None:
 
 
 def test_a_full_queue_has_room_for_another_client(model: LoadedModel) -> None:
-    """As long as that one has fewer jobs, and not without end. What nobody reads does not count."""
+    """As long as that client has fewer jobs, up to a limit. Unread answers do not count."""
     service, held = Service(model, 2, most_waiting=4), threading.Event()
     service.call(lambda: held.wait(WAIT))
 
@@ -213,7 +213,7 @@ def test_a_listener_that_fails_ends_its_own_answer(model: LoadedModel) -> None:
 
 
 def test_what_nobody_can_recover_from_reaches_everybody(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a model is in stages."""
+    """For example with a model in stages."""
     monkeypatch.setattr(type(model.runner), "recovers", False)
     service = Service(model, 1)
 
@@ -259,7 +259,7 @@ def test_an_answer_that_is_remembered_is_not_read_again(model: LoadedModel) -> N
 
 
 def test_boundaries_are_where_later_texts_go_on(model: LoadedModel) -> None:
-    """And what is read with breaks there gives the same answer."""
+    """A prompt processed with breaks there gives the same answer."""
     ids = tokens(120)
     service = Service(model, 1)
     whole = Asked(model, ids, 12)

@@ -1,4 +1,4 @@
-"""Tokens that several sequences have in common: computed once, with the logits of every sequence alone."""
+"""Tokens shared by several sequences: computed once, with the logits of each sequence alone."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from hybrid.quant.ggml.types import FileType
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Tokens of every pass through the layers."""
+    """The number of tokens of every pass through the layers."""
     counts: list[int] = []
     run = Engine.run
 
@@ -34,7 +34,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_a_prefix_of_8_over_4_sequences(
     family: str, separate: bool, random_model: Callable[..., Path], computed: list[int]
 ) -> None:
-    """The last token of the prefix gives four rows; tails of 3, 0, 5 and 3 tokens, of which two begin alike."""
+    """The last token of the prefix gives four rows; tails of 3, 0, 5 and 3 tokens, two of which share a token."""
     prefix, tails = tokens(8), [tokens(3, 1), [], tokens(5, 2), [tokens(3, 1)[0], 300, 301]]
     with LoadedModel.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=64, n_seq_max=5) as model:
         want = []
@@ -61,7 +61,7 @@ def test_a_prefix_of_8_over_4_sequences(
             assert seq.tokens == prefix + tails[s] and seq.n_past == len(seq.tokens)
         for place, (s, n, _) in enumerate(owner):
             assert same(got[n_prefix + place, seqs[s].id], want[s][8 + n])
-        # they go their own ways
+        # they diverge
         after = [seq.decode(261) for seq in seqs]
         for s, tail in enumerate(tails):
             seq = model.sequence()

@@ -1,4 +1,4 @@
-"""Tokens that are verified in one pass and taken back: the bits of a text that never had them."""
+"""Tokens verified in one pass and rolled back: the bits of a text that never had them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ from hybrid.quant.ggml.types import FileType
 @pytest.mark.parametrize("budget", [0, 8 << 20])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rolled_back_at_random_points(family: str, budget: int, random_model: Callable[..., Path]) -> None:
-    """Right tokens and wrong ones after each of some 50 points of the text (200 for one family), on 1 to 3 threads."""
+    """Right and wrong tokens at 30 or more points of a text (200 for one family), on 1 to 3 threads."""
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(11)
     least, n = (200, 1000) if (family, budget) == ("jamba", 0) else (30, 220)
     ids = tokens(n)
@@ -58,7 +58,7 @@ def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model:
         results = []
         for speculate in (False, True):
             seq = model.sequence()
-            # a bias makes the model repeat itself, as a text that quotes does
+            # a bias makes the model repeat itself, as when it quotes
             bias = dict.fromkeys(tokens(5), 3.0)
             sampler = Sampler(SamplingParams(temp=temp, seed=3, logit_bias=bias), model.n_vocab)
             run = generate(seq, prompt, sampler, max_tokens=60, tokenizer=Plain(), speculate=speculate)  # type: ignore
@@ -113,7 +113,7 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
         seq.verify([261, 262])
         with pytest.raises(UsageError, match="keep one of them"):
             seq.take_back(2)
-        # forgotten, then used otherwise: all that was verified stays
+        # verified tokens stay if the sequence is used otherwise
         seq.verify([264, 265])
         assert seq.decode(263).shape == (320,) and seq.tokens == [261, 262, 264, 265, 263]
         with pytest.raises(UsageError, match="verify some first"):

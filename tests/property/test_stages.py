@@ -1,5 +1,4 @@
-"""A model in stages gives the bits of the model in one piece, whatever is done to its sequences; and where it can be
-cut."""
+"""A model in stages gives the bits of the whole model, whatever is done to its sequences; and the possible cuts."""
 
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -27,7 +26,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType
 
-# Where a cut is not like any other: what crosses beside the residual stream, and what keeps it from being made.
+# Special cuts: what crosses beside the residual stream, and what prevents a cut.
 CARRIED = {
     "zaya": {"router states"},
     "arwkv7": {"rwkv7 first value"},
@@ -52,7 +51,7 @@ LAYERED = [
 
 
 def everything(model: LoadedModel, folder: Path) -> list[np.ndarray]:
-    """What comes out of all that can be done to sequences: reading, copies, guesses, shifts, files, going back."""
+    """Results of all operations on sequences: processing, copies, guesses, shifts, files, rewinding."""
     ids, out = tokens(160), []
     a = model.sequence()
     out += [rows(model, Work(a, ids[:100], "all")), *map(a.decode, ids[100:104])]
@@ -117,7 +116,7 @@ def test_the_bits_of_one_machine(family: str, random_model: RandomModel, tmp_pat
 
 
 def test_many_short_ubatches(jamba: Path) -> None:
-    """More passes than can be under way at a time."""
+    """More passes than can be in flight at a time."""
     options, ids = replace(OPTIONS, n_ubatch=16), tokens(250)
     with LoadedModel.load(jamba, options) as whole, load_staged(jamba, options, 3, LineHere) as staged:
         assert staged.engine.piece(250) == 16
@@ -127,7 +126,7 @@ def test_many_short_ubatches(jamba: Path) -> None:
         )
 
 
-# --- where ---
+# --- cuts ---
 @pytest.mark.parametrize("family", sorted({*CARRIED, *REFUSED}))
 def test_what_crosses_a_cut_and_what_forbids_one(family: str, random_model: RandomModel) -> None:
     with open_gguf(random_model(family, FileType.F32)) as gguf:
@@ -153,7 +152,7 @@ def test_stages_are_alike_in_size(jamba: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_stages_fit_their_machines(jamba: Path, seed: int) -> None:
-    """As every way to cut says it, tried one by one."""
+    """Compared with all possible cuts."""
     rng = np.random.default_rng(seed)
     with open_gguf(jamba) as gguf:
         network = Network(gguf, 8)
@@ -162,7 +161,7 @@ def test_stages_fit_their_machines(jamba: Path, seed: int) -> None:
         of_stages = StageSizes(network, texts)
         whole = of_stages.of(range(5))
         rooms = [int(whole * share) for share in rng.uniform(0.1, 1.0, 4)]
-        best: dict[int, tuple[bool, float]] = {}  # of every number of stages: whether they do not fit, and how large
+        best: dict[int, tuple[bool, float]] = {}  # for every number of stages: (whether they do not fit, size)
         for n in range(1, 5):
             for places in combinations(range(1, 5), n - 1):
                 sizes = of_stages.all([range(a, b) for a, b in pairwise([0, *places, 5])])
@@ -182,7 +181,7 @@ def test_stages_fit_their_machines(jamba: Path, seed: int) -> None:
 
 
 class SmallMachines(LineHere):
-    """rooms: bytes that are free on each."""
+    """rooms: free bytes of each machine."""
 
     rooms: tuple[int, ...] = ()
 
@@ -191,7 +190,7 @@ class SmallMachines(LineHere):
 
 
 def small_machines(path: Path, options: LoadOptions, *shares: float) -> type[SmallMachines]:
-    """What they have beside what nobody gets and what passes compute in: shares of what the model asks for."""
+    """Machines with the given shares of the model's need, besides the reserve and the working memory of passes."""
     with load_staged(path, options, 1, LineHere) as model:
         assert isinstance(model.engine, StagedEngine)
         texts = Texts(KV_TYPES["f16"], options.n_seq_max, model.n_ctx, options.checkpoint_budget)
@@ -202,7 +201,7 @@ def small_machines(path: Path, options: LoadOptions, *shares: float) -> type[Sma
 
 @pytest.mark.exhaustive
 def test_as_many_stages_as_memory_asks_for(jamba: Path) -> None:
-    """Of weights and of what is kept of texts."""
+    """For weights and for the memory of texts."""
     said: list[str] = []
     for options in (replace(OPTIONS, checkpoint_budget=0, n_ctx=16), replace(OPTIONS, n_ctx=9000)):
 
@@ -226,7 +225,7 @@ def test_as_many_stages_as_memory_asks_for(jamba: Path) -> None:
 
 @pytest.mark.parametrize("n", [AUTO, 3])
 def test_a_context_that_every_stage_has_room_for(n: int, random_model: RandomModel) -> None:
-    """Two layers have keys and values, so that the memory of a third machine is of no use for a longer one."""
+    """Two layers have keys and values: a third machine's memory does not allow a longer context."""
     path = random_model(replace(JAMBA, name="long-jamba", n_ctx_train=1 << 20), FileType.Q8_0)
     options = replace(OPTIONS, checkpoint_budget=0)
     machines = small_machines(path, replace(options, n_ctx=30000), 0.8, 0.8, 0.8)
@@ -253,7 +252,7 @@ def test_a_stage_asks_for_its_own_tensors_alone(jamba: Path) -> None:
         assert not asked[1] & ends and asked[0] & ends == {"token_embd.weight"} and "output_norm.weight" in asked[2]
 
 
-# --- what cannot be ---
+# --- refusals ---
 def test_what_looks_into_passes_is_refused(jamba: Path) -> None:
     with load_staged(jamba, OPTIONS, 2, LineHere) as model:
         seq = model.sequence()

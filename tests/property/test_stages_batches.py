@@ -1,6 +1,7 @@
-"""Answers drawn together by a model in stages: several passes are under way, each with its part of the answers.
+"""Answers generated together by a model in stages: several passes are in flight, each with some of the answers.
 
-Each answer is what the whole model draws alone."""
+Each answer equals the whole model's answer alone.
+"""
 
 from dataclasses import replace
 from itertools import count
@@ -38,7 +39,7 @@ def want(jamba: Path) -> list[tuple[list[int], str]]:
 
 
 def asked() -> list[tuple[list[int], int]]:
-    """Prompts, some of which begin alike, and how long their answers may be."""
+    """Prompts, some with a shared prefix, and the maximum lengths of their answers."""
     rng, stem = np.random.default_rng(5), tokens(60)
     return [
         (stem[: int(rng.integers(0, 2)) * 60] + tokens(int(rng.integers(1, 90)), 50 + i), int(rng.integers(0, 25)))
@@ -65,7 +66,7 @@ def check_nothing_is_left(model: LoadedModel) -> None:
 def test_each_is_what_it_is_alone(
     n_stages: int, n_parallel: int, budget: int, jamba: Path, want: list[tuple[list[int], str]]
 ) -> None:
-    """Whoever joins, leaves and is cancelled in between."""
+    """Whatever joins, leaves and is cancelled in between."""
     options, rng = replace(BATCHED, checkpoint_budget=budget), np.random.default_rng(n_stages)
     with load_staged(jamba, options, n_stages, LineHere, print) as model:
         batcher, jobs, most = Batcher(model.runner, n_parallel), jobs_of(model), 0
@@ -89,7 +90,7 @@ def test_each_is_what_it_is_alone(
 
 
 def test_answers_give_their_places_up(jamba: Path, want: list[tuple[list[int], str]]) -> None:
-    """To other clients, and because nobody reads them; never in a pass that is under way."""
+    """To other clients, or because they are not read; never during their pass."""
     rng = np.random.default_rng(4)
     with load_staged(jamba, replace(BATCHED, checkpoint_budget=1 << 20), 3, LineHere, print) as model:
         batcher, jobs = Batcher(model.runner, 4), jobs_of(model)
@@ -110,7 +111,7 @@ def test_answers_give_their_places_up(jamba: Path, want: list[tuple[list[int], s
 
 @pytest.mark.parametrize("n_stages", [2, 3])
 def test_guesses_beside_others(n_stages: int, jamba: Path) -> None:
-    """Right and wrong ones, whose states are settled while other passes are under way."""
+    """Right and wrong guesses, whose states are settled while other passes are in flight."""
     asked = [Asked(i, tokens(20 + 7 * i, i), 40) for i in range(7)]
     with LoadedModel.load(jamba, BATCHED) as model:
         expected = [outcome(one.alone(model)) for one in asked]

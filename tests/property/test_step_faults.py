@@ -1,5 +1,5 @@
-"""A fault in a step costs the answers that it touched. The others say what they say alone, to the bit, and the books of
-the memory are true afterwards."""
+"""A fault in a step costs only the answers in it. The others are, bit for bit, as alone, and the memory's bookkeeping
+stays correct."""
 
 import itertools
 import random
@@ -23,7 +23,7 @@ from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.errors import HybridError
 
 INFER = Path(infer.__file__).parent
-WAIT = 300  # seconds: nothing here takes so long
+WAIT = 300  # seconds: nothing here takes that long
 N_STREAMS, N_INJECTIONS = 8, 60
 pytestmark = pytest.mark.faults
 
@@ -37,7 +37,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LoadedMode
 
 @pytest.fixture
 def quiet() -> Iterator[list[str]]:
-    """What listeners are told of faults."""
+    """The fault messages that listeners get."""
     said: list[str] = []
     before = faults.listen(lambda message, error: said.append(f"{message}: {faults.fault_text(error)}"))
     yield said
@@ -48,16 +48,16 @@ Heard = list[tuple[int | None, object]]
 
 
 class Stream:
-    """A job of one kind or another, what is heard of it, and its end."""
+    """One of several kinds of jobs, its output, and its end."""
 
     def __init__(self, model: LoadedModel, number: int, round_: int) -> None:
         self.number, self.round, self.ended, self.heard = number, round_, threading.Event(), Heard()
         rng = random.Random(number)
         ids = [1, *(rng.randrange(4, model.n_vocab) for _ in range(5 + 9 * number))]
-        if number % 3 == 0:  # several begin alike, and change with every round after some tokens
+        if number % 3 == 0:  # several share a prefix, and diverge with every round after some tokens
             ids = [1, *range(4, 44), 4 + round_ % 50, *range(10, 40), 4 + number]
         if number == 5:
-            ids = [1, *([7, 8, 9, 10] * 12)]  # repeats itself: is guessed
+            ids = [1, *([7, 8, 9, 10] * 12)]  # repeats itself, so that it is guessed
         form = None
         if number in (1, 4):
             form = Constraint(Grammar.of_text('root ::= "ab" [a-f]+ "xyz" [a-c]*'), model.tokenizer)
@@ -94,7 +94,7 @@ class Stream:
 
 
 def alone(path: Path, streams: list[Stream]) -> list[tuple[object, ...]]:
-    """What each says where nothing else is, and nothing is kept."""
+    """Each stream's output alone, without a cache."""
     said = []
     with LoadedModel.load(path, n_ctx=1024, n_ubatch=48, n_seq_max=1) as model:
         for stream in streams:
@@ -126,7 +126,7 @@ def asked(service: Service, round_: int, injection: Injection) -> list[Stream]:
 
 
 def check_books(model: LoadedModel) -> None:
-    """No page, row or slot is lost."""
+    """Assert that no page, row or slot was lost."""
     assert model.n_free == N_STREAMS and not model.memory.loans
     if model.cache is not None:
         model.cache.clear()
@@ -137,9 +137,9 @@ def check_books(model: LoadedModel) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # injected while a generator is closed
 def test_faults_at_random_places(model: LoadedModel, quiet: list[str]) -> None:
     service = Service(model, N_STREAMS)
-    service.clock = itertools.count(0, 100).__next__  # never too many in a minute
+    service.clock = itertools.count(0, 100).__next__  # each fault counts as in a minute of its own
     counting = Injection(0, INFER, but=("faults.py",))
-    for _ in range(2):  # the second one finds its texts
+    for _ in range(2):  # the second round finds its texts
         counting.n_calls = 0
         warm = asked(service, 0, counting)
         assert not quiet and all(stream.job.error is None for stream in warm)
@@ -163,7 +163,7 @@ def test_faults_at_random_places(model: LoadedModel, quiet: list[str]) -> None:
                 assert stream.said == same, f"{injection.place}: stream {stream.number}"
                 n_survived += 1
         for path in faults.SidePath.all.values():
-            path.n_faults = 0  # none is switched off
+            path.n_faults = 0  # so no side path is switched off
     print(f"{n_met} of {N_INJECTIONS} injected: {n_lost} answers lost, {n_survived} survived")
     assert n_met > N_INJECTIONS // 2 and n_survived > n_lost
     service.close()
@@ -171,7 +171,7 @@ def test_faults_at_random_places(model: LoadedModel, quiet: list[str]) -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception) -> Callable[[], None]:
-    """The attribute raises from now on; call what is returned to end that."""
+    """Make the attribute raise an error; returns a function that restores it."""
     before = getattr(owner, name)
 
     def fail(*_: object, **__: object) -> object:
@@ -205,7 +205,7 @@ def test_only_three_faults_within_a_minute_end_the_service(
 
 
 def test_an_error_of_the_input_in_a_step_is_no_fault(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a memory that is full: the answers in it end with what it says, however often."""
+    """For example a full memory: the step's answers end with the error's message, however often."""
     service = Service(model, N_STREAMS)
     end = failing(monkeypatch, model.memory, "begin", HybridError("the memory is full"))
     for _ in range(MOST_FAULTS + 1):
@@ -228,7 +228,7 @@ PER_ANSWER = [(Sampler, "sample"), (Constraint, "accept"), (Drawing, "begin")]
 def test_a_fault_in_drawing_costs_one_answer(
     owner: type, name: str, model: LoadedModel, quiet: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often: a client that meets a mistake of ours in a form ends its own answers only."""
+    """However often: a client that hits a bug in forms loses only its own answers."""
     service = Service(model, N_STREAMS)
     before = getattr(owner, name)
     good = Stream(model, 2, 0)

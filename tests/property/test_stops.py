@@ -1,4 +1,4 @@
-"""A stop or Ctrl-C at any moment: it ends what it was meant for, nothing else, and tokens, memory and logits agree."""
+"""A stop or Ctrl-C at any moment ends only its target, and tokens, memory and logits stay consistent."""
 
 import _thread
 import ctypes
@@ -28,7 +28,7 @@ N_CTX = 64
 BEFORE, ADDED, AFTER = 11, 20, 3  # tokens
 IDS = tokens(BEFORE + ADDED + AFTER)
 
-# what is stopped: how many tokens it appends, and the call
+# stopped operations: how many tokens they append, and the call
 CALLS: dict[str, tuple[int, Callable[[Sequence, list[int]], np.ndarray | None]]] = {
     "step": (1, lambda seq, ids: seq.decode(ids[0])),
     "few": (4, lambda seq, ids: seq.prefill(ids)),
@@ -51,7 +51,7 @@ FAMILIES = [
 def at_op(
     model: LoadedModel, number: int, happens: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """`happens` while op `number` of the programs that run within is computed, in one of its shares."""
+    """Call `happens` while op `number` of the programs within the context runs, in one of its shares."""
     done = 0
     run = model.engine._run
 
@@ -83,7 +83,7 @@ def at_op(
 
 @contextmanager
 def signal_when(happened: threading.Event, model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """KeyboardInterrupt as a handler raises it: in the caller, when it comes back from compiled code to Python."""
+    """KeyboardInterrupt as from a signal handler: in the caller, when compiled code returns to Python."""
     pool = model.engine.pool
     assert pool is not None
     execute, raised = pool._execute, False
@@ -99,7 +99,7 @@ def signal_when(happened: threading.Event, model: LoadedModel, monkeypatch: pyte
     clock = pool._word(TICKS_PER_US)
     with monkeypatch.context() as patch:
         patch.setattr(pool, "_execute", watched)
-        real, clock.value = clock.value, 1  # it runs so fast that the caller comes back after almost every op
+        real, clock.value = clock.value, 1  # it runs so fast that the caller returns after almost every op
         try:
             yield
         finally:
@@ -123,9 +123,9 @@ def memory_of(model: LoadedModel, seq: Sequence) -> dict[str, bytes]:
 def test_a_stop_at_every_op(
     family: str, how: str, large: bool, random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokens were read, and then what comes out is right, or the memory is as before to the bit.
+    """Either the tokens were processed and the result is right, or the memory is unchanged bit for bit.
 
-    large: as in a model whose single tokens take so long that they, too, can be stopped.
+    large: as in a model whose single tokens take so long that they can also be stopped.
     """
     if large:
         monkeypatch.setattr(engines, "QUICK_BYTES", 0)
@@ -216,7 +216,7 @@ def test_what_is_stopped_before_it_begins_does_not_begin(call: str, random_model
 
 
 def test_a_server_stops_one_of_its_requests(random_model: Callable[..., Path]) -> None:
-    """Clients hang up at any time, also before their turn and after it; the answers of all others are whole."""
+    """Clients hang up at any time, also before and after their turn; all other answers are complete."""
     rng = np.random.default_rng(1)
     with LoadedModel.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=256, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()
@@ -254,7 +254,7 @@ def test_a_server_stops_one_of_its_requests(random_model: Callable[..., Path]) -
 def test_ctrl_c_ends_the_answer_that_is_seen(
     random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the chat: a handler that sets the answer's Stop, from its first token to its last."""
+    """As in the chat: a handler sets the answer's Stop, from its first token to its last."""
     prompt = tokens(70)
     with LoadedModel.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=256, n_ubatch=32, n_threads=2) as model:
 
@@ -298,7 +298,7 @@ def test_ctrl_c_ends_the_answer_that_is_seen(
 def test_a_stop_in_a_long_prompt_leaves_a_prefix(
     family: str, random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on from there as if nothing had happened."""
+    """It continues from there as if nothing had happened."""
     ids = tokens(200)
     with LoadedModel.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=256, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()

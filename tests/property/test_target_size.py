@@ -1,4 +1,4 @@
-"""A target is a maximum: of the whole file, metadata and padding and all parts, or of its tensors' bits per weight."""
+"""A target is a maximum: of the whole file with metadata, padding and all parts, or of its tensors' bits per weight."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from hybrid.reporting import Reporter
 pytestmark = pytest.mark.exhaustive
 
 METADATA = {"general.description": ("x" * 5000, ValueType.STRING)}
-# what a file holds beside the matrices that types are chosen for
+# contents of a file beside the matrices with chosen types
 WAYS: dict[str, tuple[Options, dict[str, Any]]] = {
     "plain": (Options(), {}),
     "metadata": (Options(), {"metadata": METADATA}),
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     return path
 
 
-# of these two the inner loop has all but importance, which takes most
+# the inner loop runs these two fully, except importance, which is slowest
 QUICK = ("parts", "named types")
 
 
@@ -112,7 +112,7 @@ def test_no_file_is_larger_than_its_target(
         report = quantize(model, folder / "f.gguf", kind, options=chosen, **how)
         written = sum(sizes(folder))
         assert written == report.nbytes <= target
-        # what is left is less than one step of the largest matrix
+        # the unused rest is less than one step of the largest matrix
         assert written > target - 0.15 * most
 
 

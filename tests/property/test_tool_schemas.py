@@ -1,4 +1,4 @@
-"""No tool is refused for its schema, and notes name the constraints that its calls are not held to.
+"""No tool is refused for its schema, and notes name the constraints that its calls do not enforce.
 
 One template writes arguments as one JSON object, the other writes parameters one by one.
 """
@@ -85,9 +85,9 @@ VALUES += [{}, {"name": "a"}, {"x": 1, "age": 3}, {"k": [None]}, [1, "a"], [[], 
 
 
 def test_what_fits_may_be_written_parameter_by_parameter(dialects: dict[str, Dialect], forms: Forms) -> None:
-    """The grammar takes any text that a reader reads as a value of the schema.
+    """The grammar accepts any text that a reader parses as a valid value.
 
-    The test leaves out texts that begin like values of another type of the parameter, which the grammar refuses.
+    Texts that begin like values of another type of the parameter are left out: the grammar refuses them.
     """
     rng, n = random.Random(1), 0
     dialect = dialects["xml"]
@@ -151,7 +151,7 @@ JUNK += [
 
 
 def junk(rng: random.Random, depth: int) -> dict[str, Any]:
-    """Keywords with values that they may or may not have."""
+    """Keywords with valid or invalid values."""
     made = {key: rng.choice(JUNK) for key in rng.sample(KEYWORDS, rng.randint(0, 5))}
     if depth and rng.random() < 0.7:
         made["properties"] = {key: junk(rng, depth - 1) for key in rng.sample("abc", rng.randint(1, 3))}

@@ -1,4 +1,4 @@
-"""Ordinary traffic of agents and people: what each request gets is what it gets alone, to the bit."""
+"""Ordinary traffic of agents and people: each request gets, bit for bit, the answer that it gets alone."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Clients share the places of a batch. An answer that gave up its place, or that nobody reads, keeps its bits."""
+"""Clients share the slots of a batch. An answer that gave up its slot, or that is not read, keeps its bits."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ LONG, SHORT = 60, 3
 
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, bool]]:
-    """The places that were given up: of which client's answer, and whether its prompt was being read."""
+    """The given-up slots: the answer's client, and whether its prompt was still being processed."""
     seen: list[tuple[object, bool]] = []
     set_aside = Batcher._set_aside
 
@@ -36,7 +36,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, bool]]:
 def test_setting_answers_aside_changes_nothing(
     family: str, budget: int, random_model: Callable[..., Path], left: list[tuple[object, bool]]
 ) -> None:
-    """Neither what is drawn and told, nor what is counted, whatever the cache has given up meanwhile."""
+    """Neither tokens, output nor counts change, whatever the cache has dropped meanwhile."""
     path, rng = random_model(SHAPES[family], FileType.Q8_0), np.random.default_rng(11)
     prompts = [tokens(int(rng.integers(20, 200)), 40 + i) for i in range(20)]
     lengths = [int(n) for n in rng.integers(5, 50, 20)]
@@ -94,7 +94,7 @@ def clients(batcher: Batcher) -> list[object]:
 
 
 def test_every_client_has_its_places(path: Path, left: list[tuple[object, bool]]) -> None:
-    """One's long answers make room for another's, as many as it would have of its own, and go on after those."""
+    """One client's long answers make room for another's, up to its fair share, and continue after those."""
     with LoadedModel.load(path, n_ctx=256, n_seq_max=4, checkpoint_budget=64 << 20) as model:
         batcher = Batcher(model.runner, 4)
         long = [Asked(model, tokens(9, i), LONG, remember=True, client="a").job for i in range(4)]
@@ -140,7 +140,7 @@ def test_prompts_that_are_read_make_room_too(path: Path, left: list[tuple[object
 
 
 def test_a_turn_comes_when_a_text_was_read_again(path: Path) -> None:
-    """An answer that lost its text gives up its place again as soon as it has gone on, not at its end."""
+    """An answer whose text was dropped gives up its slot again as soon as it has continued, not at its end."""
     with LoadedModel.load(path, n_ctx=512, n_seq_max=2, checkpoint_budget=64 << 20) as model:
         batcher = Batcher(model.runner, 2)
         long = [Asked(model, tokens(100 + i, i), LONG, remember=True, client="a").job for i in range(2)]
@@ -164,7 +164,7 @@ def test_a_turn_comes_when_a_text_was_read_again(path: Path) -> None:
 
 
 def test_what_nobody_reads_is_not_drawn(path: Path, left: list[tuple[object, bool]]) -> None:
-    """It keeps its place while nobody wants it, and nobody waits for it."""
+    """It keeps its slot while nobody wants it, and nobody waits for it."""
     with LoadedModel.load(path, n_ctx=256, n_seq_max=1, checkpoint_budget=64 << 20) as model:
         want = [Asked(model, tokens(9, i), 20, remember=True).job for i in range(3)]
         answer_all(model, want, 1)
@@ -197,7 +197,7 @@ def test_what_nobody_reads_is_not_drawn(path: Path, left: list[tuple[object, boo
 
 
 def test_what_cannot_be_set_aside_is_drawn_on(path: Path, left: list[tuple[object, bool]]) -> None:
-    """After a shift of the context no text brings an answer back; nor where nothing is remembered of it."""
+    """After a context shift no text restores an answer; nor without a stored text."""
     with LoadedModel.load(path, n_ctx=96, n_seq_max=1, checkpoint_budget=64 << 20) as model:
         for more, n in (({"keep": 5, "remember": True}, 150), ({"remember": False}, 20)):
             batcher, job = Batcher(model.runner, 1), Asked(model, tokens(60), n, **more).job
@@ -211,7 +211,7 @@ def test_what_cannot_be_set_aside_is_drawn_on(path: Path, left: list[tuple[objec
 
 
 class Followed:
-    """A text that a guesser was told of."""
+    """A text that a guesser follows."""
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.ids, self.ended = list(ids), False
