@@ -2,8 +2,7 @@
 
     python benchmarks/chart.py [--model jamba-3b]     writes speed.svg
 
-Text and bars are in greys and a blue that can be read on white and on black: a picture in a README does not know which
-of the two it stands on.
+Text and bars are greys and a blue that are readable on white and on black, because the README's background is unknown.
 """
 
 import argparse
@@ -30,7 +29,7 @@ ROOM = 112
 
 @dataclass(frozen=True)
 class Bars:
-    """One type in one panel: tokens per second of both sides, None where not measured."""
+    """Bars of one type in one panel: tokens per second of both sides, None if not measured."""
 
     kind: str
     ours: float
@@ -39,7 +38,7 @@ class Bars:
 
 
 def panels(rows: Sequence[results.Row]) -> list[tuple[str, list[Bars]]]:
-    """(title, bars by type) of prompts and generation, types in the order of their size."""
+    """(title, bars by type) of prompts and generation; types in the order of their size."""
     titled_bars = []
     for prefix, title in [("pp", "Prompt of {} tokens"), ("tg", "Generation")]:
         mine = [row for row in rows if row["test"].startswith(prefix)]
@@ -58,7 +57,7 @@ def panels(rows: Sequence[results.Row]) -> list[tuple[str, list[Bars]]]:
 
 
 def draw(rows: Sequence[results.Row], model: str = MODEL) -> str:
-    """The SVG. UsageError when there is nothing to draw."""
+    """The chart as SVG. Raises UsageError if there is nothing to draw."""
     mine = results.headline(rows, model)
     both = panels(mine)
     if not both:
@@ -87,7 +86,7 @@ def draw(rows: Sequence[results.Row], model: str = MODEL) -> str:
 
 
 def panel(x: int, width: int, kinds: Sequence[str], bars: Sequence[Bars]) -> list[str]:
-    """Two bars per type, the longest of the panel as wide as there is room."""
+    """Two bars per type; the longest of the panel has all the width."""
     longest = max(max(b.ours, b.peer or 0.0) for b in bars)
     scale = (width - ROOM) / longest
     parts = []
@@ -103,7 +102,7 @@ def panel(x: int, width: int, kinds: Sequence[str], bars: Sequence[Bars]) -> lis
 
 
 def description(both: Sequence[tuple[str, Sequence[Bars]]]) -> str:
-    """All figures as a sentence per panel, for those who do not see the bars."""
+    """All figures, one sentence per panel, as the picture's alternative text."""
     sentences = []
     for name, bars in both:
         figures = [
@@ -115,7 +114,7 @@ def description(both: Sequence[tuple[str, Sequence[Bars]]]) -> str:
 
 
 def legend(x: int, y: int) -> list[str]:
-    """The colours and what they stand for."""
+    """The colours and their meaning."""
     return [
         rect(x, y - 9, 14, OURS),
         text(x + 20, y, "hybrid (times llama.cpp)"),
@@ -125,7 +124,7 @@ def legend(x: int, y: int) -> list[str]:
 
 
 def rect(x: float, y: float, width: float, fill: str) -> str:
-    """A bar of the height of all."""
+    """A bar of the common height."""
     return f'<rect x="{x:g}" y="{y:g}" width="{max(1.0, width):.1f}" height="{BAR}" rx="1.5" fill="{fill}"/>'
 
 
@@ -135,7 +134,7 @@ def text(x: float, y: float, words: str, size: int = 0, bold: bool = False) -> s
 
 
 def main() -> int:
-    """Write the chart; exit code 1 or 2 with one line where the data do not give one."""
+    """Write the chart; exit code 1 or 2 with one line if the data are not enough."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--data", type=Path, default=results.DATA)

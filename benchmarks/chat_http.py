@@ -1,13 +1,13 @@
-"""The conversation of chat_script.py as a stateless client holds it over HTTP: every step sends all messages again,
-with the answers as texts. Counts for each step how many tokens of the prompt the server processes and the least that is
-possible, and with `--peer` the same for llama-server.
+"""The conversation of chat_script.py, held by a stateless client over HTTP: every step sends all messages again, with
+the answers as texts. Counts for each step how many tokens of the prompt the server processes, and the minimum; with
+`--peer` also for llama-server.
 
     python benchmarks/chat_http.py MODEL.gguf [--peer path/to/llama-server] [--answer 24]
 
-Some answers are drawn at a high temperature, as tool calls and constrained answers are drawn: their text, encoded
-again, gives other tokens than were drawn. The least is what the text itself needs: the tokens of what follows the
-longest beginning that any earlier prompt with its answer has, and the last token of that answer; none where a prompt is
-sent twice. Each server answers for itself, with one place. Nothing is timed, so the machine need not be idle.
+Some answers are sampled at a high temperature, as tool calls and constrained answers are: encoding their text again
+gives other tokens than were sampled. The minimum is what the text itself needs: the tokens after the longest prefix
+shared with an earlier prompt and its answer, and the last token of that answer; 0 if a prompt is sent twice. Each
+server plays with its own answers, in one slot. Nothing is timed, so the machine need not be idle.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Step:
-    """One request: tokens of its prompt, what was processed of it, and the least that could be."""
+    """One request: its prompt's tokens, the processed tokens, and the minimum."""
 
     name: str
     n_prompt: int
@@ -45,38 +45,38 @@ class Step:
 
 
 class Known:
-    """The texts that a server has seen and drawn."""
+    """The texts that a server has processed and generated."""
 
     def __init__(self, tokenizer: Tokenizer, render: Callable[[Messages], str]) -> None:
         self._tokenizer, self._render = tokenizer, render
         self._texts: list[str] = []
 
     def least(self, messages: Messages) -> int:
-        """Tokens of what no known text begins with."""
+        """The number of tokens after the longest known prefix."""
         text = self._render(messages)
         n = max((common(text, known) for known in self._texts), default=0)
         if n == 0:
             return len(rendered_ids(self._tokenizer, text))
         after_answer = any(len(known) == n for known in self._texts if text.startswith(known))
         rest = self._tokenizer.encode(text[n:], add_special=False, parse_special=True, continues=True)
-        return len(rest) + after_answer  # its last token has been drawn, but not read
+        return len(rest) + after_answer  # its last token was sampled, but not processed
 
     def add(self, messages: Messages, answer: str) -> None:
-        """As it was drawn, and as the template writes it when it comes back: many strip white space."""
+        """Add the answer as generated, and as the template renders it when sent back: many strip whitespace."""
         said = answer.strip()
         back = self._render([*messages, {"role": "assistant", "content": answer}])
         self._texts += [self._render(messages) + answer, back[: back.rfind(said) + len(said)] if said else ""]
 
 
 class Client:
-    """Holds the messages, asks, counts."""
+    """Keeps the messages, asks, counts."""
 
     def __init__(self, server: Running, known: Known, n_answer: int, processed: Callable[[Any], int]) -> None:
         self.server, self.known, self.n_answer, self.processed = server, known, n_answer, processed
         self.steps: list[Step] = []
 
     def ask(self, name: str, messages: Messages, **drawing: Any) -> Messages:
-        """The messages with the answer."""
+        """Ask; return the messages with the answer."""
         return asyncio.run(self._ask(name, messages, drawing or GREEDY))
 
     async def _ask(self, name: str, messages: Messages, drawing: dict[str, Any]) -> Messages:
@@ -99,7 +99,7 @@ def said(text: str) -> dict[str, str]:
 
 
 def play(client: Client) -> None:
-    """12 turns, then what people do with a conversation: its beginnings are sent again with other ends."""
+    """Play 12 turns, then what people do with a conversation: send prefixes of it again with other ends."""
     talk: Messages = []
     for i, question in enumerate(QUESTIONS):
         free = i in FREE_TURNS
@@ -114,18 +114,18 @@ def play(client: Client) -> None:
 
 
 def ours_processed(reply: Any) -> int:
-    """From the usage."""
+    """Processed tokens, from the usage."""
     usage = reply["usage"]
     return int(usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"])
 
 
 def peers_processed(reply: Any) -> int:
-    """llama-server's timings."""
+    """Processed tokens, from llama-server's timings."""
     return int(reply["timings"]["prompt_n"])
 
 
 def table(sides: dict[str, Sequence[Step]]) -> str:
-    """Markdown."""
+    """A Markdown table of the steps."""
     head = ["step"]
     for name in sides:
         head += [f"{name}'s prompt", "least", "processed"]
@@ -140,7 +140,7 @@ def table(sides: dict[str, Sequence[Step]]) -> str:
 
 
 def steps_of(model: Path, n_answer: int, program: Path | None = None) -> list[Step]:
-    """Of our server, or of llama-server."""
+    """The steps of our server, or of llama-server if `program` is given."""
     gguf = GGUFFile.open(model)
     tokenizer = load_tokenizer(gguf)
     template = ChatTemplate.from_gguf(gguf, tokenizer)
@@ -158,7 +158,7 @@ def steps_of(model: Path, n_answer: int, program: Path | None = None) -> list[St
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--peer", type=Path, help="llama-server")

@@ -1,10 +1,10 @@
-"""A scripted chat of 12 turns with all that people do in one, counted in tokens: how many each step processes, how many
-it could not spare, and with `--peer` how many llama-server processes for the same steps (`timings.prompt_n`).
+"""A scripted chat of 12 turns with all that people do in a chat. Counts how many tokens each step processes, and the
+minimum; with `--peer` also llama-server's count for the same steps (`timings.prompt_n`).
 
     python benchmarks/chat_script.py MODEL.gguf [--peer path/to/llama.cpp/build/bin] [--answer 24]
 
-Both sides get the same questions and go on from their own greedy answers of `--answer` tokens. The server has one slot;
-at the restart its slot is saved and restored. Nothing is timed, so the machine need not be idle.
+Both sides get the same questions and continue from their own greedy answers of `--answer` tokens. The server has one
+slot; the restart saves and restores it. Nothing is timed, so the machine need not be idle.
 """
 
 import argparse
@@ -41,7 +41,7 @@ CONTEXT = 2048
 
 @dataclass(frozen=True)
 class Step:
-    """One answer. `prompt` begins with all tokens of the row `base` (prompt and answer), followed by `added`."""
+    """One answer. `prompt` is all tokens of row `base` (prompt and answer), followed by `added`."""
 
     name: str
     base: int | None
@@ -49,11 +49,11 @@ class Step:
     n_prompt: int
     processed: int
     least: int
-    restarted: bool  # the program was started again before it
+    restarted: bool  # the program was restarted before it
 
 
 class Known:
-    """Texts that were computed: what nobody could spare of a prompt are the tokens after the longest known beginning.
+    """Processed texts. At least the tokens after the longest known prefix must be processed.
 
     The last token of a prompt must be processed if its logits are not known.
     """
@@ -62,31 +62,31 @@ class Known:
         self._texts: list[list[int]] = []
 
     def least(self, prompt: Sequence[int]) -> int:
-        """How many tokens of `prompt` no computed text begins with."""
+        """The number of tokens of `prompt` after the longest known prefix."""
         return len(prompt) - max((common(prompt, text) for text in self._texts), default=0)
 
     def add(self, prompt: list[int], answer: list[int], complete: bool) -> None:
-        """complete: the last token of the answer went through the model, too."""
+        """complete: the model has also processed the answer's last token."""
         self._texts += [prompt, prompt + answer[: None if complete else -1]]
 
 
 def common(a: Sequence[object], b: Sequence[object]) -> int:
-    """How many tokens, or characters, a and b begin with in common."""
+    """The length of the common prefix of two texts, in tokens or characters."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 class Script:
-    """Plays the chat on ours and counts. `chat` is replaced at the restart, `steps` goes on."""
+    """Plays the chat on our side and counts. `chat` is replaced at the restart, `steps` continues."""
 
     def __init__(self, chat: Conversation) -> None:
         self.chat = chat
         self.steps: list[Step] = []
         self._known = Known()
-        self._row_of: dict[int, int] = {}  # number of a turn -> of its step
+        self._row_of: dict[int, int] = {}  # turn number -> its step
         self._restarted = False
 
     def step(self, name: str, pieces: Iterator[object]) -> Step:
-        """Draws an answer to its end; `pieces` is what the conversation gives out for it."""
+        """Generate an answer to its end; `pieces` is the conversation's iterator for it."""
         before = self.chat.stats.n_prompt
         for _ in pieces:
             pass
@@ -98,7 +98,7 @@ class Script:
         added = head.added[: len(head.added) - len(answer)]
         processed = self.chat.stats.n_prompt - before
         new_step = Step(name, base, added, n, processed, self._known.least(prompt), self._restarted)
-        # the token drawn last is not processed until something follows it
+        # the last sampled token is not processed until something follows it
         self._known.add(prompt, answer, complete=result.reason != "length")
         self._row_of[head.number] = len(self.steps)
         self.steps.append(new_step)
@@ -106,7 +106,7 @@ class Script:
         return new_step
 
     def first_half(self) -> None:
-        """12 turns, then back and forth between branches."""
+        """Play 12 turns, then switch between branches."""
         chat = self.chat
         for i, question in enumerate(QUESTIONS):
             self.step(f"turn {i + 1}", chat.answer(question))
@@ -125,7 +125,7 @@ class Script:
         self.step("the edited branch", chat.answer("Go on."))
 
     def after_restart(self, chat: Conversation) -> None:
-        """`chat` has loaded what the one before it saved."""
+        """Continue with `chat`, which has loaded the saved one."""
         self.chat, self._restarted = chat, True
         self.step("restart, the edited branch", chat.answer("And then?"))
         chat.turns.switch("end")
@@ -136,20 +136,20 @@ class Script:
 
 
 def plain_template(model: LoadedModel) -> ChatTemplate:
-    """For models that have none: messages end with the model's EOS."""
+    """A template for models without one: messages end with the model's EOS."""
     source = """{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}
         {%- if add_generation_prompt %}assistant:{% endif %}"""
     return ChatTemplate(source, tokens=special_tokens(model.tokenizer))
 
 
 def conversation(model: LoadedModel, n_answer: int) -> Conversation:
-    """Greedy answers of n_answer tokens."""
+    """A conversation with greedy answers of n_answer tokens."""
     params = SamplingParams(temp=0, logit_bias=dict.fromkeys(model.tokenizer.eog, -1e9))
     return Conversation(model, params, model.chat_template or plain_template(model), max_tokens=n_answer)
 
 
 def play(path: Path, n_answer: int, folder: Path) -> list[Step]:
-    """Ours, from the first question to the last."""
+    """Play the whole script on our side."""
     with LoadedModel.load(path, n_ctx=CONTEXT, checkpoint_budget=BUDGET) as model:
         script = Script(conversation(model, n_answer))
         script.first_half()
@@ -190,7 +190,7 @@ class Server:
         return reply
 
     def complete(self, prompt: list[int], n: int) -> tuple[list[int], int]:
-        """The answer's tokens, and how many tokens of the prompt were processed."""
+        """The answer's tokens, and the number of processed tokens of the prompt."""
         reply = self._ask(
             "/completion",
             {
@@ -205,18 +205,18 @@ class Server:
         return reply["tokens"], reply["timings"]["prompt_n"]
 
     def slot(self, action: str) -> None:
-        """`action` is save or restore: llama-server's whole slot, in a file of its folder."""
+        """`action` is save or restore: of llama-server's whole slot, in a file of its folder."""
         self._ask(f"/slots/0?action={action}", {"filename": "slot.session"})
 
     def close(self) -> None:
-        """Ends the program and waits for it."""
+        """End the program and wait for it."""
         self._process.terminate()
         self._process.wait()
         self._log.close()
 
 
 def play_peer(program: Path, path: Path, steps: Sequence[Step], n_answer: int, folder: Path) -> list[tuple[int, int]]:
-    """(processed, least) of llama-server for each step."""
+    """(processed, minimum) of llama-server for each step."""
     known, whole, counts = Known(), [], []  # type: tuple[Known, list[list[int]], list[tuple[int, int]]]
     server = Server(program, path, folder)
     try:
@@ -238,7 +238,7 @@ def play_peer(program: Path, path: Path, steps: Sequence[Step], n_answer: int, f
 
 
 def table(steps: Sequence[Step], peer: Sequence[tuple[int, int]]) -> str:
-    """Markdown."""
+    """A Markdown table of the steps."""
     rows = [["step", "prompt", "least", "processed"]]
     rows += [[s.name, str(s.n_prompt), str(s.least), str(s.processed)] for s in steps]
     rows.append(["**sum**", *(str(sum(getattr(s, n) for s in steps)) for n in ("n_prompt", "least", "processed"))])
@@ -251,13 +251,13 @@ def table(steps: Sequence[Step], peer: Sequence[tuple[int, int]]) -> str:
 
 
 def version_of(program: Path) -> str:
-    """What the program says of its version."""
+    """The version that the program prints."""
     done = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False)
     return next((line for line in (done.stdout + done.stderr).splitlines() if line.startswith("version")), "?")
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--peer", type=Path, help="folder with llama-server")

@@ -1,6 +1,6 @@
-"""What checkpoints and state files cost: time to take and to go back to one, bytes, how far logits move when they are
-parked in fewer bytes, and saving and loading a state of 4096 tokens. `--long`: what a conversation of so many tokens
-keeps within its budget, and how many tokens are read again by who goes back in it.
+"""Costs of checkpoints and state files: time to take and to restore a checkpoint, its bytes, the change of logits if it
+is stored in fewer bytes, and saving and loading a state of 4096 tokens. `--long`: what a conversation of that many
+tokens keeps within its budget, and how many tokens are processed again after going back in it.
 
     python benchmarks/checkpoints.py MODEL.gguf [--type f32 f16 q8_0] [--no-file]
     python benchmarks/checkpoints.py MODEL.gguf --type --no-file --long 262144 --budget 64MiB
@@ -23,19 +23,20 @@ from hybrid.infer.bench.machine import cpu_name
 from hybrid.quant.ggml.byte_sizes import parse_size, size_text
 
 N_PROMPT, N_AFTER, N_FILE, ROUNDS = 96, 32, 4096, 9
-TURNS, SHOWN = 64, (1, 4, 16, 64)  # of a long conversation
+TURNS, SHOWN = 64, (1, 4, 16, 64)  # turns of the long conversation, and those with a row
 Row = list[str]
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Milliseconds that the call takes."""
+    """Milliseconds of a call."""
     start = time.perf_counter()
     call()
     return 1000 * (time.perf_counter() - start)
 
 
 def checkpoints(path: Path, kind: str) -> Row:
-    """Milliseconds to take one, to go back to it, of the token after that; how far the logits after it are off."""
+    """Milliseconds to take a checkpoint, to restore it, and of the token after that; the error of the logits after
+    it."""
     with LoadedModel.load(path, n_ctx=512, checkpoint_budget=1 << 30, checkpoint_type=kind) as model:  # type: ignore[arg-type]
         rng = np.random.default_rng(1)
         ids, after = (rng.integers(300, min(model.n_vocab, 4000), n).tolist() for n in (N_PROMPT, N_AFTER))
@@ -47,7 +48,7 @@ def checkpoints(path: Path, kind: str) -> Row:
             back.append(timed(lambda: seq.resume([*ids, 1])))
             first.append(timed(lambda: seq.decode(after[0])))
             plain.append(timed(lambda t=after[1]: seq.decode(t)))  # type: ignore[misc]
-            seq.decode(260 + i)  # a text that is not known yet
+            seq.decode(260 + i)  # so that the text is not known yet
             taken.append(timed(seq.checkpoint))
         seq.resume([*ids, 1])
         got = np.stack([seq.decode(t) for t in after])
@@ -60,7 +61,7 @@ def checkpoints(path: Path, kind: str) -> Row:
 
 
 def state_file(path: Path, folder: Path) -> Row:
-    """Size, and milliseconds to save and to load (checksums verified); the disk's part is in both."""
+    """Size, and milliseconds to save and to load (checksums verified), both including the disk's time."""
     with LoadedModel.load(path, n_ctx=N_FILE) as model:
         seq = model.sequence()
         seq.fill([5] * N_FILE)
@@ -71,7 +72,7 @@ def state_file(path: Path, folder: Path) -> Row:
 
 
 def long_conversation(path: Path, n: int, budget: int) -> list[Row]:
-    """TURNS turns of as many tokens, with a checkpoint behind each; then somebody goes back to a place in it."""
+    """TURNS turns of equal length, with a checkpoint after each; then resume at several earlier positions."""
     rows = []
     with LoadedModel.load(path, n_ctx=n + N_PROMPT, n_seq_max=2, checkpoint_budget=budget) as model:
         rng = np.random.default_rng(1)
@@ -93,7 +94,7 @@ def long_conversation(path: Path, n: int, budget: int) -> list[Row]:
 
 
 def main() -> None:
-    """Prints the tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--type", nargs="*", choices=["f32", "f16", "q8_0"], default=["f32", "f16", "q8_0"])

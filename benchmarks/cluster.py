@@ -1,19 +1,18 @@
-"""What `hybrid run -f FILE --cluster` costs and how well it divides the work.
+"""The costs of `hybrid run -f FILE --cluster`, and how well it divides the work.
 
     python benchmarks/cluster.py simulate [--workers 100] [--documents 10] [--seconds 400] [--seed 0]
     python benchmarks/cluster.py tasks [--workers 2]
     python benchmarks/cluster.py throughput MODEL.gguf [--workers 2] [--prompts 32] [--tokens 32] [--rounds 3]
     python benchmarks/cluster.py stages MODEL.gguf [--workers 2] [--answers 4 16 32] [--tokens 32] [--rounds 3]
 
-simulate    Dask's own scheduler and so many workers in this process, whose answers are waited for instead of drawn:
-            speeds are log-normal (sigma 0.5), lengths unknown, a tenth of the workers dies. The time beside that of
-            work divided among the speeds without any loss. All of it is one process: with more than some 30 answers a
-            second that is what limits it
-tasks       seconds per answer when drawing takes none: what Dask, the events and the order of the output cost
+simulate    Dask's own scheduler and the given number of workers in this process, which wait instead of generating:
+            speeds are log-normal (sigma 0.5), lengths unknown, a tenth of the workers dies. Prints the time beside that
+            of lossless division among the speeds. All is one process, which is the limit above some 30 answers a second
+tasks       seconds per answer without any generation: the cost of Dask, the events and the order of the output
 throughput  answers per second of one process with as many threads as workers, and of workers with one thread each
-stages      tokens per second of answers that a model in stages draws together: all of them in one pass after the other,
-            and with as many passes under way as there are stages, by turns; each worker has one thread. Beside it one
-            process with one thread: what a pass costs more is what goes between the processes
+stages      tokens per second of answers that a model in stages generates together: with one pass at a time, and with as
+            many passes in flight as stages; each worker has one thread. Beside it one process with one thread: the
+            additional time of a pass is the communication between processes
 """
 
 import argparse
@@ -50,13 +49,13 @@ from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.infer.stages.staged_runner import StagedRunner
 
-DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8  # tokens; questions about each
+DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8  # tokens; questions about each document
 SIGMA = 0.5  # of the logarithm of speeds
-READ: list[int] = []  # the document, each time that a worker of the simulation read one
+READ: list[int] = []  # one entry for each time that a simulated worker reads a document
 
 
 class StubBatch:
-    """What the client asks of a `PromptBatch`. tokens: of each prompt."""
+    """The parts of a `PromptBatch` that the client needs. tokens: of each prompt."""
 
     n_samples, max_tokens = 1, MOST_DRAWN
 
@@ -73,7 +72,7 @@ class StubBatch:
 def stub_answer(
     key: str, number: int, line: str, alone: bool, _parts: tuple[int, ...] = (), _beginning: Beginning | None = None
 ) -> Answered:
-    """On a worker: the time that drawing takes, the beginning of a prompt read once."""
+    """Runs on a worker: waits as long as generating would take; a worker reads the beginning of a prompt once."""
     worker = get_worker()
     told = json.loads(line)
     if not alone:
@@ -89,7 +88,7 @@ def stub_answer(
 
 
 def answered(cluster: LocalCluster, tokens: list[list[int]], lines: list[str]) -> tuple[float, list[str]]:
-    """Seconds that all answers took, and what was noted."""
+    """Seconds of all answers, and the notes."""
     prompts = [PromptLine(i, "", None, line=line) for i, line in enumerate(lines)]
     notes: list[str] = []
     out = io.StringIO()
@@ -105,7 +104,7 @@ def answered(cluster: LocalCluster, tokens: list[list[int]], lines: list[str]) -
 
 @contextmanager
 def in_this_process(n: int) -> Iterator[LocalCluster]:
-    # each worker would look at the process and its disks twice a second, and at what its threads do a hundred times
+    # otherwise each worker samples the process and its disks twice a second, and its threads a hundred times
     with dask.config.set(
         {"distributed.admin.system-monitor.interval": "1h", "distributed.worker.profile.enabled": False}
     ):
@@ -122,24 +121,24 @@ def in_this_process(n: int) -> Iterator[LocalCluster]:
         try:
             yield cluster
         finally:
-            with suppress(TimeoutError):  # so many are long in closing
+            with suppress(TimeoutError):  # closing that many takes long
                 cluster.close()
 
 
 def simulate(n: int, n_documents: int, seconds: float, seed: int) -> None:
-    """Prints the time beside the ideal one."""
+    """Print the time beside the ideal one."""
     rng = np.random.default_rng(seed)
     n_documents *= n
     documents = [[1, *rng.integers(10, 1000, DOCUMENT).tolist()] for _ in range(n_documents)]
     asked = rng.permutation(np.repeat(np.arange(n_documents), QUESTIONS))
     tokens = [[*documents[d], *rng.integers(1000, 2000, QUESTION).tolist()] for d in asked]
-    drawn = DRAWN * rng.integers(20, MOST_DRAWN + 1, len(tokens))  # the client knows 128 as the most only
+    drawn = DRAWN * rng.integers(20, MOST_DRAWN + 1, len(tokens))  # the client knows only the maximum of 128
     speeds = rng.lognormal(0, SIGMA, n)
     own = QUESTION + drawn
     shared = {i: g.shared for g in plan(tokens, MOST_DRAWN, n) for i in g.members}
-    work = float(own.sum()) + n_documents * (DOCUMENT + 1)  # every document read once
+    work = float(own.sum()) + n_documents * (DOCUMENT + 1)  # every document is read once
     scale = seconds * float(speeds.sum()) / work
-    prompts.PROMPT_RATE = 1 / scale  # of a worker of speed 1
+    prompts.PROMPT_RATE = 1 / scale  # of a worker with speed 1
     lines = [
         json.dumps({"own": own[i] * scale, "shared": shared[i] * scale, "document": int(asked[i])})
         for i in range(len(tokens))
@@ -150,17 +149,17 @@ def simulate(n: int, n_documents: int, seconds: float, seed: int) -> None:
 
         def die(name: int) -> None:
             worker = cluster.workers.pop(name, None)
-            if worker is None:  # has died before, and is not back yet
+            if worker is None:  # it died before, and is not back yet
                 return
             died.append(name)
-            Worker.stub_speeds[n - 1 + len(died)] = float(speeds[name])  # it comes again under this name
+            Worker.stub_speeds[n - 1 + len(died)] = float(speeds[name])  # its name after the restart
 
-            for executor in worker.executors.values():  # a process that is killed does not end its task first
+            for executor in worker.executors.values():  # a killed process does not finish its task
                 executor.shutdown = lambda *_, **__: None
 
             async def lost() -> None:
                 await cluster.scheduler.remove_worker(worker.address, stimulus_id=f"died-{name}", safe=False)
-                cluster.scale(n)  # it comes again
+                cluster.scale(n)  # restarts it
 
             cluster.loop.add_callback(lost)
 
@@ -185,7 +184,7 @@ def simulate(n: int, n_documents: int, seconds: float, seed: int) -> None:
 
 
 def tasks(n: int) -> None:
-    """Prints the time per answer."""
+    """Print the time per answer."""
     tokens = [[1, *range(10 * i, 10 * i + 5)] for i in range(2000)]
     line = json.dumps({"own": 0, "shared": 0, "document": 0})
     with LocalCluster(
@@ -202,7 +201,7 @@ def tasks(n: int) -> None:
 
 
 def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) -> None:
-    """Prints answers per second of both, medians of alternating rounds. Starting is in neither: see `timed`."""
+    """Print answers per second of both, medians of alternating rounds. Starting is not included: see `timed`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "prompts.jsonl"
 
@@ -223,9 +222,9 @@ def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) 
             f"{n} processes": ("--cluster", f"local:{n}", "--parallel", "8"),
         }
         rates: dict[str, list[float]] = {name: [] for name in ways}
-        for i in range(rounds + 1):  # the first compiles
+        for i in range(rounds + 1):  # the first round compiles
             for name, more in ways.items():
-                few = timed(n, *more)  # starting, and an answer of each
+                few = timed(n, *more)  # the time to start, and for one answer of each
                 all_of_them = timed(n_prompts, *more)
                 if i:
                     rates[name].append((n_prompts - n) / (all_of_them - few))
@@ -237,7 +236,7 @@ def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) 
 
 
 def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int) -> None:
-    """Prints the rates for each number of answers."""
+    """Print the rates for each number of answers."""
     most, depth = max(n_answers), StagedRunner.depth
     options = LoadOptions(n_ctx=2 * n_tokens, n_seq_max=most, n_threads=1, checkpoint_budget=0)
     address = ClusterAddress("local", f"local:{n}", n_workers=n)
@@ -255,7 +254,7 @@ def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int)
 
         for n_jobs in n_answers:
             whole_rates, one_rates, many_rates = list[float](), list[float](), list[float]()
-            for _ in range(rounds + 1):  # the first compiles
+            for _ in range(rounds + 1):  # the first round compiles
                 whole_rates.append(rate(whole, n_jobs))
                 StagedRunner.depth = property(lambda _: 1)  # type: ignore[assignment, method-assign]
                 one_rates.append(rate(parts, n_jobs))
@@ -270,7 +269,7 @@ def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int)
 
 
 def main() -> None:
-    """One of these."""
+    """Run one of the four."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ways = parser.add_subparsers(dest="way", required=True)
     way = ways.add_parser("simulate")

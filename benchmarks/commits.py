@@ -3,11 +3,11 @@
     python benchmarks/commits.py REF                  the working tree against REF
     python benchmarks/commits.py REF --rounds 9 --only jamba-11m
 
-REF is checked out into a scratch worktree and run by this Python, with the packages that are installed for it: only
-`hybrid` itself comes from there. Both sides measure the same files in turn (A B B A A B ...), each with its own cache
-of compiled kernels. A test's ratio is the median of the rounds' ratios, its noise what their spread makes likely at
-95 % (Student's t on their logarithms): one row in twenty lies outside of it by chance. What does, and is beyond 2 %, is
-marked. Then the kernels, by what `hybrid bench --profile` says, where both commits have it.
+REF is checked out into a temporary worktree and run by this Python with its installed packages: only `hybrid` itself
+comes from the worktree. Both sides measure the same files in turn (A B B A A B ...), each with its own cache of
+compiled kernels. A test's ratio is the median of the rounds' ratios. Its noise is the 95 % interval that their spread
+gives (Student's t on their logarithms): one row in twenty is outside by chance. Rows outside by more than 2 % are
+marked. Then the kernels follow, from `hybrid bench --profile`, if both commits have it.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _OP = re.compile(r"^\| (\S+) +\| (\S[^|]*?) +\| +\d+ \| +([\d.]+) (us|ms|s) \|",
 
 @dataclass
 class Side:
-    """One commit's `hybrid`, and what it measured: values of the rounds by test, larger is better."""
+    """One commit's `hybrid` and its results: values of the rounds by test, larger is better."""
 
     name: str
     python: Sequence[str]
@@ -54,20 +54,21 @@ class Side:
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def hybrid(self, *words: str) -> str:
-        """What `hybrid WORDS` of this side prints, with kernels cached apart."""
+        """The output of `hybrid WORDS` on this side, with its own kernel cache."""
         env = {**os.environ, "XDG_CACHE_HOME": str(self.cache), "PYTHONDONTWRITEBYTECODE": "1"}
         env.pop("PYTHONPATH", None)
         return command([*self.python, *words], env)[0]
 
     def add(self, values: Mapping[str, float]) -> None:
-        """A round: test -> tokens per second."""
+        """Add a round: test -> tokens per second."""
         for test, value in values.items():
             self.values.setdefault(test, []).append(value)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The new side's rate by the old one's. `noise`: half the 95 % interval, as a share; None with one round."""
+    """The new side's rate divided by the old one's. `noise`: half the 95 % interval, as a share; None with one
+    round."""
 
     test: str
     old: float
@@ -77,30 +78,30 @@ class Difference:
 
     @property
     def mark(self) -> str:
-        """A word where it is more than noise and more than LEAST."""
+        """The word faster or SLOWER if the difference is above the noise and LEAST; otherwise empty."""
         if self.noise is None or abs(math.log(self.ratio)) <= max(self.noise, math.log1p(LEAST)):
             return ""
         return "faster" if self.ratio > 1 else "SLOWER"
 
 
 def difference(test: str, old: Sequence[float], new: Sequence[float]) -> Difference:
-    """From the values of as many rounds of both."""
+    """The difference of a test, from equally many rounds of both sides."""
     logs = [math.log(b / a) for a, b in zip(old, new, strict=True)]
     noise = None
     if len(logs) > 1:
         t = _T[min(len(logs) - 1, len(_T)) - 1]
-        # the larger of both: a median far from the mean is no reason to be surer
+        # the larger of the two: a median far from the mean must not reduce the noise
         noise = t * stdev(logs) / math.sqrt(len(logs)) + abs(fmean(logs) - median(logs))
     return Difference(test, median(old), median(new), math.exp(median(logs)), noise)
 
 
 def differences(old: Mapping[str, Sequence[float]], new: Mapping[str, Sequence[float]]) -> list[Difference]:
-    """Of the tests that both have in the same number of rounds."""
+    """The differences of tests that both sides have in the same number of rounds."""
     return [difference(t, old[t], new[t]) for t in old if t in new and len(old[t]) == len(new[t])]
 
 
 def table(compared: Sequence[Difference], names: tuple[str, str], unit: str) -> str:
-    """In Markdown; `names`: of the columns of the old and the new side."""
+    """A Markdown table; `names`: headers of the old and the new side's columns."""
     rows = []
     for d in compared:
         noise = "?" if d.noise is None else f"± {math.expm1(d.noise):.1%}" if d.noise < 0.7 else "> 100%"
@@ -109,9 +110,9 @@ def table(compared: Sequence[Difference], names: tuple[str, str], unit: str) -> 
 
 
 def parse_profile(text: str) -> dict[str, float]:
-    """Passes per second of every op that takes 2 % of the time or more, from `hybrid bench --profile`.
+    """Passes per second of every op with at least 2 % of the time, from `hybrid bench --profile`.
 
-    What one op of several kernels takes is added up: kernels may have other names in the other commit, ops keep theirs.
+    Times of an op's kernels are added: kernels may be renamed between commits, ops keep their names.
     """
     seconds: dict[str, float] = {}
     for op, _, value, unit in _OP.findall(text):
@@ -121,7 +122,7 @@ def parse_profile(text: str) -> dict[str, float]:
 
 # --- commits ----------------------------------------------------------------------------------------------------------
 def entry_point(checkout: Path) -> tuple[str, str]:
-    """Module and function of `hybrid`, from the pyproject.toml of that commit. UsageError when it has none."""
+    """Module and function of `hybrid`, from that commit's pyproject.toml. Raises UsageError if it has none."""
     try:
         project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
         module, _, function = project["project"]["scripts"]["hybrid"].partition(":")
@@ -140,24 +141,25 @@ def packages(checkout: Path) -> dict[str, str]:
 
 
 def environment(checkout: Path, folder: Path) -> list[str]:
-    """A virtual environment in `folder` that imports hybrid from `checkout` and all else from where we do."""
+    """A virtual environment in `folder` that imports hybrid from `checkout` and everything else as this process
+    does."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     library = next(folder.glob("lib/python*/site-packages"))
-    # a path in a .pth file is searched, but the .pth files in it are not read: our own editable install stays out
+    # Python searches a path in a .pth file but does not read its .pth files: our editable install stays out
     installed = [word for word in sys.path if "site-packages" in word]
     (library / "installed.pth").write_text("\n".join(installed) + "\n")
     folders = packages(checkout)
     for name, place in folders.items():
         package = library / name.replace(".", "/")
         package.parent.mkdir(parents=True, exist_ok=True)
-        if any(other.startswith(f"{name}.") for other in folders):  # other folders are packages in it
+        if any(other.startswith(f"{name}.") for other in folders):  # other folders are packages within it
             package.mkdir(exist_ok=True)
             for path in (checkout / place).iterdir():
                 (package / path.name).symlink_to(path)
         else:
             package.symlink_to(checkout / place, target_is_directory=True)
     module, function = entry_point(checkout)
-    # helper processes that hybrid starts use the same Python, and so the same code
+    # helper processes started by hybrid use the same Python, and thus the same code
     return [
         str(folder / "bin" / "python"),
         "-c",
@@ -167,7 +169,7 @@ def environment(checkout: Path, folder: Path) -> list[str]:
 
 @contextmanager
 def checked_out(ref: str, folder: Path) -> Iterator[Path]:
-    """A worktree of `ref` that is removed in the end. UsageError when git does not know it."""
+    """A worktree of `ref`, removed at the end. Raises UsageError if git does not know `ref`."""
     place = folder / "checkout"
     done = subprocess.run(
         ["git", "worktree", "add", "--detach", "--quiet", str(place), ref], cwd=ROOT, capture_output=True, text=True
@@ -217,7 +219,7 @@ MODELS = (("jamba-11m", "Q8_0"), ("jamba-11m", "Q4_0"), ("mamba-130m", "Q8_0"))
 
 
 def speed(side: Side, name: str, path: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Tokens per second by test: the medians of three repetitions in one process."""
+    """Tokens per second by test: medians of three repetitions in one process."""
     out = side.hybrid(
         "bench", str(path), "-p", args.p, "-n", args.n, "-r", "3", "-t", str(args.t), "--no-state", "-o", "json"
     )
@@ -229,7 +231,7 @@ def speed(side: Side, name: str, path: Path, args: argparse.Namespace) -> dict[s
 
 
 def kernels(side: Side, name: str, path: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Passes per second of the ops of a prompt and of a generation."""
+    """Passes per second of the ops of a prompt and of generation."""
     rates = {}
     for test, options in [(f"pp{args.p}", ("-p", args.p, "-n", "0")), ("tg8", ("-p", "0", "-n", "8"))]:
         out = side.hybrid("bench", str(path), *options, "-t", str(args.t), "--profile")
@@ -238,7 +240,7 @@ def kernels(side: Side, name: str, path: Path, args: argparse.Namespace) -> dict
 
 
 def measure(old: Side, new: Side, folder: Path, args: argparse.Namespace) -> str:
-    """All rounds; the report."""
+    """Run all rounds; return the report."""
     files = model_files(new, folder, args.only)
     for side in (old, new):
         note(f"{side.name}: compiling")

@@ -6,14 +6,14 @@
     python benchmarks/compare.py --only "jamba-3b Q4* pp512"  words of a test: model, type, pp512, prompt, depth, batch
     python benchmarks/compare.py --peer DIR --model m.gguf --text heldout.txt
 
-Both sides run as their users run them, as processes of their own, one after the other and again (A B B A A B ...), so
-that a busy neighbour or a warm CPU meets both. What is printed is the median of the rounds, with lowest and highest.
-A first run of ours, not counted, compiles the kernels.
+Both sides run as users run them, in processes of their own, alternating (A B B A A B ...), so that a busy neighbour or
+a warm CPU affects both. Printed is the median of the rounds, with minimum and maximum. A first run of ours, not
+counted, compiles the kernels.
 
-Nothing else may compute meanwhile. The machine's limits are measured before and after every round; a round in which
-they moved by more than 25 %, or in which others computed, is measured again, three times per group of tests at most.
-What is left is marked; with --busy nothing is measured again. --write keeps the rows in results.jsonl after every
-group, so a run that was stopped goes on with --resume.
+Nothing else may compute meanwhile. The machine's limits are measured before and after every round. A round in which
+they changed by more than 25 %, or in which others computed, is repeated, at most three times per group of tests; rows
+that stay disturbed are marked. With --busy nothing is repeated. --write saves the rows in results.jsonl after every
+group, so a stopped run continues with --resume.
 """
 
 import argparse
@@ -50,7 +50,7 @@ LARGE_FILE = 2 << 30
 
 @dataclass
 class Limits:
-    """The machine's limits around the rounds that count."""
+    """The machine's limits around the counted rounds."""
 
     machines: list[Machine] = field(default_factory=list)
     noise: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Limits:
 
 @dataclass
 class Run:
-    """One invocation: its options, both sides, and the rows it made."""
+    """One invocation: its options, both sides, and its rows."""
 
     args: argparse.Namespace
     plan: Plan
@@ -88,7 +88,7 @@ class Run:
     """Of the file being measured: how long the peer needs to reach a depth follows from it."""
 
     def head(self, kind: str, model: str, file_type: str, test: str) -> results.Row:
-        """The fields that every row begins with."""
+        """The fields at the beginning of every row."""
         machine = measured_here(self.args.t)
         return {
             "kind": kind,
@@ -118,7 +118,7 @@ class Run:
 
     # --- files ---
     def files(self) -> Iterator[tuple[Path, str, str]]:
-        """(path, model, type) of everything there is to measure; large files written for it are removed afterwards."""
+        """(path, model, type) of all files to measure; large files written for it are removed afterwards."""
         for path in self.args.model:
             model, kind = model_name(path)
             yield path, model, kind
@@ -145,7 +145,7 @@ class Run:
 
     # --- speed ---
     def file(self, path: Path, model: str, kind: str) -> None:
-        """All tests of one file."""
+        """Run all tests of one file."""
         needs = TokenNeeds.of(GGUFFile.open(path))
         self.peer_prompt_rate = self.known_prompt_rate(model, kind)
         warm = False
@@ -161,7 +161,7 @@ class Run:
             self.keep(self.group(path, model, kind, tests, needs))
 
     def group(self, path: Path, model: str, kind: str, tests: list[BenchTest], needs: TokenNeeds) -> list[results.Row]:
-        """All rounds of some tests of one depth."""
+        """Run all rounds of some tests with the same depth."""
         measured: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
         limits, again = Limits(), 0
         with_peer = self.peer_rounds(tests[0].n_depth)
@@ -172,7 +172,7 @@ class Run:
             before = measure_machine(self.args.t)
             sides: list[Hybrid | LlamaCpp] = [self.mine]
             if self.peer is not None and i < with_peer:
-                # A B B A: who runs first changes from round to round
+                # A B B A: the first side alternates
                 sides.insert(1 - i % 2, self.peer)
             with Watch() as watch:
                 rates = [(side is self.peer, side.rates(path, tests, self.args.t)) for side in sides]
@@ -194,13 +194,13 @@ class Run:
         return [self.row(path, model, kind, test, mine, peer, limits, needs) for test in tests]
 
     def known_prompt_rate(self, model: str, kind: str) -> float:
-        """The peer's pp512 as it was measured before; 0 when it never was."""
+        """The peer's pp512 from earlier results; 0 if there is none."""
         wanted_key = results.key(self.head("speed", model, kind, "pp512"))
         row = next((row for row in results.load(self.args.data) if results.key(row) == wanted_key), {})
         return float(row["peer"]["median"]) if row.get("peer") else 0.0
 
     def peer_rounds(self, depth: int) -> int:
-        """Rounds of the peer: it has to compute what lies before a depth, ours fills the memory."""
+        """Rounds of the peer: it has to compute the tokens up to a depth, ours fills the memory."""
         if self.peer is None or not depth or not self.peer_prompt_rate:
             return self.plan.rounds
         n = int(self.args.patience * self.peer_prompt_rate / depth)
@@ -219,7 +219,7 @@ class Run:
         limits: Limits,
         needs: TokenNeeds,
     ) -> results.Row:
-        """A row of results: our rates and the peer's of one test, with the machine's limits at the time."""
+        """A row of results: both sides' rates of one test, with the machine's limits at the time."""
         if test.name not in mine:
             raise UsageError(f"hybrid bench printed no {test.name}. Is another version beside this Python?")
         side, theirs = results.rates(mine[test.name]), peer.get(test.name)
@@ -303,13 +303,13 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def planned(args: argparse.Namespace) -> Plan:
-    """The set with what the options say instead. UsageError when a number or a name is not valid."""
+    """The set, changed by the options. Raises UsageError for an invalid number or name."""
     plan = SETS[args.set]
     if args.p is not None:
         plan = replace(plan, prompts=parse_ints(args.p, "-p"))
     if args.n is not None:
         plan = replace(plan, gens=parse_ints(args.n, "-n"))
-    # depths and batches that were asked for are of every type
+    # depths and batches from options apply to every type
     if args.d is not None:
         plan = replace(plan, depths=parse_ints(args.d, "-d"), depth_types=())
     if args.np is not None:
@@ -326,7 +326,7 @@ def planned(args: argparse.Namespace) -> Plan:
 
 
 def start(args: argparse.Namespace) -> list[results.Row]:
-    """Measure everything; the rows."""
+    """Measure everything; return the rows."""
     plan = planned(args)
     args.t = args.t or default_threads()
     if not args.busy and (reason := busy_now()):
@@ -354,14 +354,14 @@ _here: dict[int, Machine] = {}
 
 
 def measured_here(threads: int) -> Machine:
-    """The machine's names; its limits as they once were."""
+    """The machine's description, measured once per number of threads."""
     if threads not in _here:
         _here[threads] = measure_machine(threads)
     return _here[threads]
 
 
 def hybrid_version() -> str:
-    """'0.1.0', in a checkout with the commit."""
+    """'0.1.0', in a checkout followed by the commit."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude", "*"], cwd=results.HERE, capture_output=True, text=True
     )
@@ -373,7 +373,7 @@ def now() -> str:
 
 
 def command_line() -> str:
-    """As it can be published: folders of this machine left out."""
+    """The command without this machine's folders, for publication."""
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     return " ".join(["python benchmarks/compare.py", *(f'"{word}"' if " " in word else word for word in words)])
 

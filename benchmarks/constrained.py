@@ -1,13 +1,14 @@
-"""Answers to random schemas by random models of every family: how many are not of their schema (there should be none);
-and what a schema costs.
+"""Answers to random schemas by random models of every family: how many are invalid (none should be); and the cost of a
+schema.
 
     python benchmarks/constrained.py valid [--schemas 1000] [--families mamba qwen3 ...] [--alone 40]
     python benchmarks/constrained.py cost [--shape llama-1b] [--vocabularies 2048 65536 151936 256000] [--tokens 128]
 
-`valid`: temperature 2, eight at a time, half of them with guesses; --alone of them again alone with guesses, and again
-in parts of one to seven tokens, each of which goes on from a state file: the same text. `cost`: tokens per second of a
-model of this shape in Q8_0 with and without a schema, in turn, and microseconds a token of the mask and the draw.
-Nothing else may compute meanwhile. The schema has long strings, so that almost no token is forced, which is faster.
+`valid`: temperature 2, eight at a time, half of them with guesses; then --alone of them again alone with guesses, and
+again in parts of one to seven tokens, each continued from a state file: the text must be the same. `cost`: tokens per
+second of a Q8_0 model of this shape with and without a schema, alternating, and microseconds per token of masking and
+sampling. Nothing else may compute meanwhile. The schema has long strings, so that almost no token is forced, which
+would be faster.
 """
 
 import argparse
@@ -42,7 +43,7 @@ LONG = {"type": "array", "items": {"type": "string", "minLength": 40, "maxLength
 
 
 def valid(families: list[str], n: int, n_alone: int) -> int:
-    """Prints a line for each family and returns how many answers are wrong."""
+    """Print a line for each family; return the number of wrong answers."""
     made, sums = schemas(n), Counter[str]()
     print(f"{n} schemas, temperature {HOT.temp}\n\n| family | whole | cut | invalid | other | seconds |")
     print("|---|--:|--:|--:|--:|--:|")
@@ -64,7 +65,7 @@ def valid(families: list[str], n: int, n_alone: int) -> int:
 
 
 def cost(shape: str, vocabularies: list[int], n_tokens: int, rounds: int) -> None:
-    """Prints a line for each size of the vocabulary."""
+    """Print a line for each vocabulary size."""
     print("| vocabulary | tokens/s | with a schema | costs | mask and draw | draw alone |\n|--:|--:|--:|--:|--:|--:|")
     for n_vocab in vocabularies:
         with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +83,7 @@ def cost(shape: str, vocabularies: list[int], n_tokens: int, rounds: int) -> Non
 
 
 def speed(model: LoadedModel, n_tokens: int, form: Constraint | None) -> float:
-    """Tokens per second of one answer, behind its first token."""
+    """Tokens per second of one answer after its first token."""
     seq, sampler = model.sequence(), Sampler(SamplingParams(seed=1), model.n_vocab, model.tokenizer)
     ids = model.tokenizer.encode(PROMPT)
     run = generate(
@@ -95,7 +96,7 @@ def speed(model: LoadedModel, n_tokens: int, form: Constraint | None) -> float:
 
 
 def microseconds(model: LoadedModel, form: Constraint, n: int = 200) -> tuple[float, float]:
-    """Median time of a token's mask, draw and acceptance, and of a draw from all tokens."""
+    """Median times of a token's mask, sampling and acceptance, and of sampling from all tokens."""
     state, rng = form.copy(), np.random.default_rng(1)
     sampler = Sampler(SamplingParams(seed=1), model.n_vocab, model.tokenizer)
     rows = rng.normal(0, 2.2, (8, model.n_vocab)).astype(np.float32)
@@ -114,7 +115,7 @@ def microseconds(model: LoadedModel, form: Constraint, n: int = 200) -> tuple[fl
 
 
 def main() -> int:
-    """`valid` or `cost`, as the head of this file has them."""
+    """Run `valid` or `cost`, see the head of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     of_valid = commands.add_parser("valid")

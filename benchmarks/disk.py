@@ -1,10 +1,10 @@
-"""Convert of a large checkpoint against a plain copy of its files: time, their ratio, and peak memory.
+"""Converting a large checkpoint compared with copying its files: time, their ratio, and peak memory.
 
     python benchmarks/disk.py [--folder DIR] [--shape jamba-3b] [--outtype auto] [--rounds 2]
 
 Writes a random bf16 checkpoint of a Jamba (jamba-3b: 6 GB) into DIR, which needs three times its size free, and removes
 everything afterwards. Before each run the source's pages are dropped from the page cache, and both runs end with an
-fsync, so both read from and write to the disk. Copy and convert alternate; the ratio is of the medians.
+fsync, so both read from and write to the disk. Copy and convert alternate; the ratio is that of the medians.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from hybrid.quant.ggml.types import GGMLType
 TOKENIZER = Path(__file__).resolve().parent.parent / "library" / "bundled" / "jamba-11m"
 _SHARD = 2 << 30
 
-# GGUF name -> name in a Jamba repository. ssm_a is stored as its logarithm there; random weights need not be exact.
+# GGUF name -> name in a Jamba repository, which stores the logarithm of ssm_a; random weights need not be exact.
 _NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.final_layernorm.weight",
@@ -187,7 +187,7 @@ def config(shape: ModelShape) -> dict[str, object]:
 
 
 def drop_from_cache(folder: Path) -> None:
-    """Ask the system to forget the files' pages; only Linux knows how."""
+    """Ask the system to drop the files' pages from its cache; only on Linux."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in folder.iterdir():

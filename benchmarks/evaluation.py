@@ -1,10 +1,9 @@
-"""`hybrid eval` beside `hybrid perplexity --hellaswag`: the same tasks, the same right answers, and the time of both.
+"""`hybrid eval` compared with `hybrid perplexity --hellaswag`: the same tasks and right answers, and the time of both.
 
     python benchmarks/evaluation.py MODEL.gguf [-f tasks.txt] [-n 100] [--rounds 3] [-t 0]
 
-Both run as commands, in turn. The time of a whole command holds what it imports (the harness and the libraries that it
-reads data with take seconds) and the loading of the model; that of the tasks alone is what the command spends on n
-tasks more than on one.
+Both run as commands, in turn. The time of a whole command includes its imports (the harness and its data libraries take
+seconds) and loading the model. The time of the tasks alone is the difference between n tasks and one.
 """
 
 import argparse
@@ -32,7 +31,7 @@ Report = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the clock, and of all cores."""
+    """Seconds of wall time, and of all cores."""
 
     wall: float
     cpu: float
@@ -43,7 +42,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Run:
-    """Of one command: the share of right answers, and what one task costs, all of them, and the tasks alone."""
+    """Results of one command: the share of right answers, and the costs of one task, of all, and of the tasks alone."""
 
     right: float
     one: Cost
@@ -55,7 +54,7 @@ class Run:
 
 
 def timed(*words: object) -> tuple[Cost, Report]:
-    """What a command costs, and what it prints as JSON."""
+    """The cost of a command, and its JSON output."""
     begin, used = time.perf_counter(), children()
     done = subprocess.run(
         [sys.executable, "-m", "hybrid.cli", *map(str, words), "--json"], capture_output=True, text=True, check=False
@@ -67,7 +66,7 @@ def timed(*words: object) -> tuple[Cost, Report]:
 
 
 def children() -> float:
-    """CPU seconds of processes that have ended."""
+    """CPU seconds of ended child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -99,7 +98,7 @@ def main() -> None:
 
 
 def measured(args: argparse.Namespace, folder: Path, file: Path, n: int) -> dict[str, Run]:
-    """Both commands, by their names."""
+    """The runs of both commands, by name."""
     load, task = ("-c", args.c, "-t", args.t), hellaswag_tasks.NAME
     results = {}
     for name, words, many, share in (
@@ -121,7 +120,7 @@ def ours(report: Report) -> float:
 
 
 def show(rows: list[dict[str, Run]], n: int) -> None:
-    """Medians, with the spread of the time that the tasks take."""
+    """Print medians, with the spread of the tasks' time."""
     print(f"{n} tasks, medians of {len(rows)}, seconds\n")
     print(
         "| command | right | one task | all | tasks alone | from .. to | of all cores |\n|---|---|---|---|---|---|---|"

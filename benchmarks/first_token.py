@@ -1,9 +1,10 @@
-"""What a name costs: seconds from starting `hybrid run` to its first token, by the name of a cached model and by path.
+"""The cost of a model name: seconds from starting `hybrid run` to its first token, by the name of a cached model and by
+path.
 
     python benchmarks/first_token.py MODEL.gguf [-n 9]
 
-The file is linked into a cache folder of the hub's layout, and the hub is a port where nobody listens: what is cached
-runs without asking. Both commands run in turn, and `hybrid --help` between them.
+The file is linked into a cache folder of the hub's layout, and the hub is a port without a listener: cached models run
+without asking. Both commands run in turn, and `hybrid --help` between them.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def main() -> None:
             "by path": ("run", str(args.model), *generating),
             "--help": ("--help",),
         }
-        for words in commands.values():  # kernels are compiled, files are in memory
+        for words in commands.values():  # compiles kernels and brings files into memory
             first_byte(words, env)
         with Watch() as watch:
             rounds = [{name: first_byte(words, env) for name, words in commands.items()} for _ in range(args.n)]
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 def link(model: Path, cache: Path) -> None:
-    """The model as the hub's own library keeps a downloaded one."""
+    """Link the model as the hub's own library stores a downloaded one."""
     repository = cache / f"models--{NAME.replace('/', '--')}"
     snapshot = repository / "snapshots" / COMMIT
     for folder in (snapshot, repository / "blobs", repository / "refs"):
@@ -61,7 +62,7 @@ def link(model: Path, cache: Path) -> None:
 
 
 def first_byte(words: tuple[str, ...], env: dict[str, str]) -> float:
-    """Seconds until something is on stdout."""
+    """Seconds until the first byte on stdout."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "hybrid.cli", *words]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -1,6 +1,5 @@
-"""HellaSwag-like tasks out of prose, in both forms: `hybrid perplexity --hellaswag` reads six lines a task, and
-lm-evaluation-harness a folder with a task file, its data, and how it is scored: as llama-perplexity scores it.
-"""
+"""HellaSwag-like tasks made from prose, in two formats: six lines per task for `hybrid perplexity --hellaswag`, and for
+lm-evaluation-harness a folder with a task file, its data, and its scoring, which is llama-perplexity's."""
 
 import json
 import re
@@ -13,7 +12,7 @@ from hybrid.infer.evaluate.hellaswag import HellaSwagTask
 from hybrid.infer.text.tokenizer import Tokenizer
 
 NAME = "hellaswag_prose"
-LEAST_WORDS = 12  # of a sentence that is cut
+LEAST_WORDS = 12  # of a sentence to be cut
 TASK_FILE = f"""\
 task: {NAME}
 dataset_path: json
@@ -54,13 +53,13 @@ def from_prose(prose: Path, n: int) -> list[HellaSwagTask]:
 
 
 def as_lines(tasks: Sequence[HellaSwagTask]) -> str:
-    """For `--hellaswag`."""
+    """Text for `--hellaswag`."""
     return "".join(f"{task.context}\n{task.gold}\n" + "".join(f"{e}\n" for e in task.endings) for task in tasks)
 
 
 def write_folder(folder: Path, tasks: Sequence[HellaSwagTask], tokenizer: Tokenizer) -> list[HellaSwagTask]:
-    """For `--tasks-dir`. What counts as an ending are the tokens that not all four texts begin with, and this is where
-    the harness's contexts end; tasks in which no text ends there are left out. Those that are in."""
+    """Write a folder for `--tasks-dir`; return its tasks. An ending is what follows the tokens that all four texts
+    share, and the harness's contexts end there. Tasks in which no text ends there are left out."""
     folder.mkdir(exist_ok=True)
     rows, used = [], []
     for task in tasks:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as load and soak need it: when each part came, and a client that may leave at any moment."""
+"""HTTP/1.1 for load and soak tests: it sees when each part arrives, and may close at any moment."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class Connection:
-    """One connection to a server on this machine; requests one after the other, until the server closes it."""
+    """A connection to a server on this machine, for successive requests until the server closes it."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -21,13 +21,13 @@ class Connection:
         self.leave()
 
     def leave(self) -> None:
-        """At once, whatever was asked."""
+        """Close it at once, even during a response."""
         if self._streams is not None:
             self._streams[1].transport.abort()
             self._streams = None
 
     async def send(self, method: str, path: str, body: bytes = b"", stated: int | None = None) -> None:
-        """stated: the length that the head says, where it is not that of the body."""
+        """stated: the Content-Length, if it should differ from the body's."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26)
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
@@ -36,7 +36,7 @@ class Connection:
         await self._streams[1].drain()
 
     async def status(self) -> int:
-        """Of the response; ConnectionError: there is none."""
+        """The response's status. Raises ConnectionError if there is none."""
         assert self._streams is not None
         try:
             head = (await self._streams[0].readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -48,7 +48,7 @@ class Connection:
         return int(first.split()[1])
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """The body as it comes; ConnectionError: it is cut off."""
+        """Parts of the body as they arrive. Raises ConnectionError if it is cut off."""
         assert self._streams is not None
         reader = self._streams[0]
         try:
@@ -65,7 +65,7 @@ class Connection:
             self.leave()
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and JSON, or text where it is none."""
+        """Status and JSON, or the text if it is not JSON."""
         await self.send(method, path, b"" if body is None else json.dumps(body).encode())
         status = await self.status()
         text = b"".join([part async for part in self.parts()]).decode()
@@ -75,7 +75,7 @@ class Connection:
             return status, text
 
     async def events(self) -> AsyncIterator[Any]:
-        """The values of server-sent events; a comment is None, "[DONE]" the end."""
+        """Values of server-sent events; None for a comment; "[DONE]" ends them."""
         left = b""
         async for part in self.parts():
             *whole, left = (left + part).replace(b"\r\n", b"\n").split(b"\n\n")

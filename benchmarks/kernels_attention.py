@@ -1,12 +1,12 @@
-"""Attention alone: GB/s of keys and values and GFLOP/s, and what share of the machine's limits that is.
+"""Attention alone: GB/s of keys and values and GFLOP/s, and their share of the machine's limits.
 
     python benchmarks/kernels_attention.py
     python benchmarks/kernels_attention.py --heads 20/1x128 --kv-type f16,q8_0 --depth 4096,16384,65536
     python benchmarks/kernels_attention.py --heads 16/1x576:512     (latent: values are the last 512 of the keys)
 
-One token on top of `depth` others (tg), and 512 tokens (pp512). As many layers run in a row as it takes for their keys
-and values to exceed the caches, as in a model; the time is that of one layer, the best of the repetitions. Counted are
-every key and value once, in the type they are kept in, and two operations for a multiply-add; the softmax as none.
+One token after `depth` others (tg), and 512 tokens (pp512). Enough layers run in a row for their keys and values to
+exceed the caches, as in a model; the time is that of one layer, the best of the repetitions. Each key and value counts
+once, in its stored type; a multiply-add counts as two operations, the softmax as none.
 """
 
 import argparse
@@ -30,14 +30,14 @@ from hybrid.infer.program.builder import Batch, Builder, Program, Rows, aligned_
 from hybrid.infer.program.threads import Pool, default_threads
 
 PROMPT = 512
-LARGE = 192 << 20  # bytes that do not stay in the caches from one run to the next
+LARGE = 192 << 20  # bytes that do not stay in the caches between runs
 MOST_LAYERS = 64
 HEADS = ("32/8x64", "32/8x128", "20/1x128", "16/16x128")
 
 
 @dataclass(frozen=True)
 class Row:
-    """Time of one layer, and what it does in it."""
+    """Time of one layer, and its work."""
 
     heads: str
     kv_type: str
@@ -49,7 +49,7 @@ class Row:
 
 
 def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, repetitions: int, cap: float) -> Row:
-    """One layer of `heads` = query heads / KV heads x values of a head; with ":n" the last n of a key are its value."""
+    """Time one layer. heads: query heads / KV heads x values of a head; with ":n" the last n of a key are its value."""
     kind, layer = KV_TYPES[kv_type], _layer(0, heads, cap)
     n_ctx = depth + n_tok
     of_layer = layer.memory()[0].bytes_per_token(kind) * n_ctx
@@ -82,7 +82,7 @@ def _layer(i: int, heads: str, cap: float) -> Attention:
 def _program(
     layers: list[Attention], memory: HybridMemory, depth: int, n_tok: int, n_threads: int
 ) -> tuple[Program, object]:
-    """The attention of all layers for one batch, and what has to stay alive for it."""
+    """The attention of all layers for one batch, and objects that have to stay alive for it."""
     control = np.zeros((6, max(8, n_tok)), np.int64)
     control[0, :3] = (n_tok, 1, 0)
     control[1, :n_tok] = np.arange(depth, depth + n_tok)
@@ -106,7 +106,7 @@ def _program(
 
 
 def cells(row: Row, machine: Machine) -> list[str]:
-    """A row of the table: what was measured, its rates and shares of the machine's limits."""
+    """A row of the table: parameters, rates, and shares of the machine's limits."""
     gb_s, gflop_s = row.nbytes / row.seconds / 1e9, row.flops / row.seconds / 1e9
     return [
         row.heads,
@@ -132,7 +132,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[str, str, int, int]]:
 
 
 def main() -> None:
-    """Measure every size, cache type and depth asked for, and print the table."""
+    """Measure all requested sizes, cache types and depths, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--heads",

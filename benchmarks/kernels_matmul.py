@@ -1,11 +1,11 @@
-"""Products of weights and activations alone: GB/s and Gop/s, and the share of what the machine can do.
+"""Products of weights and activations alone: GB/s and Gop/s, and their share of the machine's limits.
 
     python benchmarks/kernels_matmul.py                          every weight type, on all cores
     python benchmarks/kernels_matmul.py --type Q4_K,Q6_K --threads 1 --columns 1,8,512
 
-`cached` multiplies matrices that fit the second-level cache, `GB/s` ones that come from memory, as in a model: there
-the limit is the read bandwidth, measured in the same run. With many columns the limit is arithmetic: `of peak` relates
-the rate to a loop of the same instructions on registers only (see infer/bench/machine.py); a multiplication and an
+`cached` multiplies matrices that fit the second-level cache, `GB/s` matrices from memory, as in a model: there the
+limit is the read bandwidth, measured in the same run. With many columns arithmetic is the limit: `of peak` is the share
+of the rate of a loop of the same instructions on registers only (see infer/bench/machine.py). A multiplication and an
 addition count as two operations. Packing the activations is not included.
 """
 
@@ -26,8 +26,8 @@ from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.types import GGMLType, row_nbytes
 
 ROWS, LENGTH = 8192, 2560  # as in a model of 3 billion weights
-MEMORY = 160 << 20  # bytes of weights that are beyond the caches
-CACHE = 128 << 10  # bytes of weights that fit the second-level cache of a core
+MEMORY = 160 << 20  # bytes of weights, more than the caches hold
+CACHE = 128 << 10  # bytes of weights that fit a core's second-level cache
 
 
 class Bench:
@@ -38,7 +38,7 @@ class Bench:
         self._control = np.zeros(16, np.int64)
 
     def seconds_of(self, kind: GGMLType, rows: int, length: int, columns: int, n_matrix: int, times: int = 1) -> float:
-        """Seconds of one product of [rows, length] with `columns` columns: the shortest of some runs, as the limits.
+        """Seconds of one product of [rows, length] with `columns` columns: the minimum of some runs, as for the limits.
 
         Every run multiplies `n_matrix` matrices `times` times.
         """
@@ -79,7 +79,7 @@ def peak_of(kind: GGMLType, machine: Machine, exact: bool) -> float | None:
 
 
 def row(bench: Bench, kind: GGMLType, columns: list[int], machine: Machine) -> list[str]:
-    """A row of the table: the type, and its rates for every number of columns with their shares of the limits."""
+    """A row of the table: the type, and its rates for each number of columns with their shares of the limits."""
     nbytes = ROWS * row_nbytes(kind, LENGTH)
     cells = [kind.name]
     for n in columns:
@@ -99,7 +99,7 @@ def row(bench: Bench, kind: GGMLType, columns: list[int], machine: Machine) -> l
 
 
 def main() -> None:
-    """Measure every type asked for and print the table."""
+    """Measure all requested types and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--type", default=",".join(k.name for k in FLOAT_BLOCKS), help="weight types, with commas")
     parser.add_argument("--columns", default="1,4,8,16,512", help="columns of activations, with commas")

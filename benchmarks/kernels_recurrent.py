@@ -1,15 +1,15 @@
-"""Recurrent kernels alone: time per token, and the share of what the machine can do.
+"""Recurrent kernels alone: time per token, and the share of the machine's limits.
 
     python benchmarks/kernels_recurrent.py                       all kernels, on all cores
     python benchmarks/kernels_recurrent.py --kernel mamba2_scan --threads 1
 
-Every kernel runs as in a model: one op per layer, each with a state of its own, so that the states of a model that does
-not fit the caches come from memory. `prompt` is 512 tokens of one sequence, `1 seq` and `16 seqs` one token of each.
+Every kernel runs as in a model: one op per layer, each with its own state, so that states of a model that exceeds the
+caches come from memory. `prompt` is 512 tokens of one sequence, `1 seq` and `16 seqs` one token of each.
 
-    ops      multiplications, additions and multiply-adds per token, divisions and the like left out, an exponential
-             counted as what it is made of; `of FMA` relates them to the multiply-adds that the cores do in registers
-    memory   states read and written (decoding), or rows read and written (prompts), against a loop that multiplies a
-             large array in place, counted likewise
+    ops      multiplications, additions and multiply-adds per token, without divisions and the like; an exponential
+             counts as its parts; `of FMA` is the share of the multiply-adds that the cores do in registers
+    memory   states read and written (decoding), or rows read and written (prompts), compared with a loop that
+             multiplies a large array in place, counted likewise
 """
 
 import argparse
@@ -32,14 +32,15 @@ from hybrid.infer.program.threads import Pool, default_threads
 
 EXP, SILU, SOFTPLUS = 12, 14, 24  # operations of Emitter.exp2, sigmoid_times, softplus
 MOST_STATE = 256 << 20  # bytes of all states of a measurement
-LARGE = 128 << 20  # bytes, beyond any cache
-BATCHES = {"prompt": (512, 1), "1 seq": (1, 1), "16 seqs": (1, 16)}  # tokens of each, sequences
+LARGE = 128 << 20  # bytes, more than any cache holds
+BATCHES = {"prompt": (512, 1), "1 seq": (1, 1), "16 seqs": (1, 16)}  # tokens of each sequence, sequences
 Fields = dict[str, np.ndarray | int | float]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel at the sizes of a model. `ops` and `row_bytes` per token, `state` floats of one sequence."""
+    """A kernel at a model's sizes. `ops` and `row_bytes` are per token; `state`: shape of one sequence's state, in
+    floats."""
 
     kernel: Kernel
     model: str
@@ -144,7 +145,7 @@ def rg_lru_case(model: str, n_layer: int, channels: int) -> Case:
 
 
 def wkv_case(item: Kernel, model: str, n_layer: int, n_head: int, d: int) -> Case:
-    """The recurrence of RWKV: n_head heads of d x d. Decays near 1, and what RWKV-7 removes of norm 1 / 16."""
+    """RWKV's recurrence: n_head heads of d x d. Decays are near 1; the vectors that RWKV-7 removes have norm 1 / 16."""
     width, parts, fma = n_head * d, 4, 3
     if item is wkv.wkv7_scan:
         parts, fma = 6, 5
@@ -201,7 +202,7 @@ class Bench:
         self.pool, self.n_threads, self.seconds = Pool(n_threads), n_threads, seconds
 
     def time(self, item: Kernel, layers: list[Fields]) -> float:
-        """Seconds of one op: the shortest of some runs, as the limits are."""
+        """Seconds of one op: the minimum of some runs, as for the limits."""
         b = Builder(1, self.n_threads, exact=True, batch=Batch(*[0] * 12))
         for fields in layers:
             b.op(item, **{name: self._operand(item, name, value) for name, value in fields.items()})
@@ -218,7 +219,7 @@ class Bench:
 
     @staticmethod
     def _operand(item: Kernel, name: str, value: np.ndarray | int | float) -> Rows | int | float:
-        """Arrays become rows where the kernel has a field for their stride, otherwise their address."""
+        """Arrays become rows if the kernel has a field for their stride, otherwise their address."""
         if not isinstance(value, np.ndarray):
             return value
         if item.layout.find("ld" + name):

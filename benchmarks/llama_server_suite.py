@@ -4,10 +4,10 @@
     python benchmarks/llama_server_suite.py PATH/to/tools/server/tests --python suite/bin/python \\
         --encoder PATH/to/bert --write
 
-The tests are llama.cpp's (`tools/server/tests` of its repository, or of the sdist of llama-cpp-python) and are pinned
-to an older `openai`: so they run in an environment of their own. They start `benchmarks/llama_server/stand_in.py` in
-place of llama-server, which becomes `hybrid serve`; what depends on their tiny model is replaced as cases.py and
-plugin.py say. --write renews benchmarks/LLAMA_SERVER_SUITE.md; further arguments go to pytest.
+The tests are llama.cpp's (`tools/server/tests` of its repository, or of the sdist of llama-cpp-python). They need an
+older `openai`, so they run in an environment of their own. In place of llama-server they start
+`benchmarks/llama_server/stand_in.py`, which becomes `hybrid serve`; cases.py and plugin.py replace what depends on
+their tiny model. --write renews benchmarks/LLAMA_SERVER_SUITE.md; further arguments go to pytest.
 """
 
 import argparse
@@ -31,7 +31,7 @@ FIRST_COMMAND = 'import runpy, sys; sys.path.insert(0, {parts!r}); runpy.run_pat
 
 
 def main() -> None:
-    """Run them, say how many pass, and write the page if asked to."""
+    """Run the tests, print how many pass, and with --write write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tests", type=Path, help="tools/server/tests of llama.cpp")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of the tests' environment")
@@ -49,7 +49,7 @@ def main() -> None:
 def run(
     tests: Path, python: Path, folder: Path, n: int, rest: list[str], encoder: Path | None = None
 ) -> list[dict[str, str]]:
-    """What became of each test."""
+    """The outcome of each test."""
     copy = folder / "tools" / "server" / "tests"
     shutil.copytree(tests, copy, ignore=shutil.ignore_patterns("__pycache__", "tmp"))
     if (templates := tests.parents[2] / "models").is_dir():
@@ -78,7 +78,7 @@ def run(
 
 
 def substitute(unit: Path) -> None:
-    """Their numbers become ours; each must be where cases.py says it is."""
+    """Replace the tests' numbers by ours; each must be where cases.py says."""
     for change in cases.SUBSTITUTIONS:
         path = unit / change.file
         text = path.read_text()
@@ -111,7 +111,7 @@ def make_models(folder: Path, encoder: Path | None) -> None:
 
 
 def summary(results: list[dict[str, str]]) -> str:
-    """In one line."""
+    """The results in one line."""
     counts = Counter(result["outcome"] for result in results)
     n = counts["passed"] + counts["failed"] + counts["skipped"]
     rest = ", ".join(f"{counts[kind]} {kind}" for kind in ORDER[1:])
@@ -119,7 +119,7 @@ def summary(results: list[dict[str, str]]) -> str:
 
 
 def page(results: list[dict[str, str]]) -> str:
-    """The list of those that do not pass, with reasons."""
+    """A list of the tests that do not pass, with reasons."""
     lines = [
         "# llama.cpp's server tests against `hybrid serve`",
         "",

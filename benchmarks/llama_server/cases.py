@@ -1,7 +1,7 @@
-"""Which of llama.cpp's server tests apply, and what our model makes of their numbers.
+"""Which of llama.cpp's server tests apply, and the values that its numbers have with our model.
 
-Their tiny model is not ours, so texts, numbers of tokens and the few templates that llama-server has built in are
-replaced. Numbers of tokens come from the tokenizer of the bundled model alone, not from answers.
+The tests' tiny model is replaced by ours, and so are texts, numbers of tokens and the few templates that llama-server
+has built in. Numbers of tokens come only from the tokenizer of the bundled model, not from answers.
 """
 
 import os
@@ -15,7 +15,7 @@ SYSTEM, CODE = "You are a coding assistant.", "Write the fibonacci function in c
 
 @dataclass(frozen=True)
 class Change:
-    """Parameters `instead` where those of `where` have these values."""
+    """Sets the parameters `instead` if those in `where` have these values."""
 
     where: dict[str, Any]
     instead: dict[str, Any]
@@ -48,9 +48,9 @@ PARAMETERS: dict[str, list[Change]] = {
         Change({"chat_template": "This is not a chat template, it is"}, {"n_prompt": 13}),
     ],
     "test_chat_completion_stream": _CHATS,
-    # 208 tokens of context, see SUBSTITUTIONS: the last token that is drawn need not fit
+    # the context has 208 tokens, see SUBSTITUTIONS: the last sampled token need not fit
     "test_ctx_shift_disabled_short_prompt": [Change({"n_predict": -1}, {"n_token_output": 208 - 6 + 1})],
-    # prompts are read in parts of 512 tokens, whatever --batch-size says, with a stop where a message ends
+    # prompts are processed in parts of 512 tokens, whatever --batch-size says, and stop at a message's end
     "test_return_progress": [
         Change({"reuse_cache": False}, {"batch_count": 3}),
         Change({"reuse_cache": True}, {"batch_count": 1}),
@@ -60,7 +60,7 @@ PARAMETERS: dict[str, list[Change]] = {
 
 @dataclass(frozen=True)
 class Substitution:
-    """`old`, which one function of a file has so many times, becomes `new`."""
+    """Replaces `old` by `new` in a function of a file, which must have `old` exactly `times` times."""
 
     file: str
     function: str
@@ -74,7 +74,7 @@ _CACHED = "test_chat_completion_cached_tokens"
 SUBSTITUTIONS = [
     Substitution("test_ctx_shift.py", "create_server", "512", "416"),
     Substitution("test_ctx_shift.py", "test_ctx_shift_enabled", "== 226", "== 169"),
-    # 15 and 16 tokens; another prompt is read from its beginning, and one that was read is known to its end
+    # 15 and 16 tokens; another prompt is processed from its beginning, and a repeated one not at all
     Substitution("test_slot_save.py", "test_slot_erase", "== 21", "== 15", 2),
     Substitution("test_slot_save.py", _SAVED, "== 21", "== 15"),
     Substitution("test_slot_save.py", _SAVED, "== 84", "== 78", 2),
@@ -91,32 +91,32 @@ SUBSTITUTIONS = [
         "== 0  # none\n\n    # For",
     ),
     Substitution("test_slot_save.py", _SAVED, "== 1\n", "== 0\n"),
-    # BOS as our model writes it
+    # our model's BOS
     Substitution("test_completion.py", "test_completion_response_fields", '"<s> "', '"<|startoftext|>"'),
-    # a word as our tokenizer has it inside of a text: sentencepiece puts a space before a text
+    # a word's token within a text in our tokenizer: sentencepiece puts a space before a text
     Substitution("test_completion.py", "test_logit_bias", '[[" " + tok + " ", -100]', "[[tok, -100]"),
-    # the whole of a text that was read is known, with the logits after it; of another one nothing, since a recurrent
-    # state cannot be cut and a message of 7 tokens gets no checkpoint
+    # a repeated text is fully reused, with its last logits; of another text nothing is, since a recurrent state cannot
+    # be cut and a message of 7 tokens gets no checkpoint
     Substitution("test_chat_completion.py", _CACHED, "77, 0)", "23, 0)"),
     Substitution("test_chat_completion.py", _CACHED, "77, 76)", "23, 23)"),
     Substitution("test_chat_completion.py", _CACHED, "77, 51)", "23, 0)"),
     Substitution("test_chat_completion.py", _CACHED, "77, 47)", "23, 0)"),
-    # whatever encoder was given: the same text twice has twice the tokens
+    # for any encoder: the same text twice has twice the tokens
     Substitution("test_embedding.py", "test_embedding_usage_single", "== n_tokens", "> 2"),
     Substitution("test_embedding.py", "test_embedding_usage_multiple", "== 2 * 9", "% 2 == 0"),
-    # parts of a text are one text, with nothing between them
+    # parts of a text are joined without separator
     Substitution("test_chat_completion.py", "test_chat_template_assistant_prefill", '"Wh\\n\\nill"', '"Whill"'),
     Substitution("test_chat_completion.py", "test_chat_template", '"<s> <|start', '"<|startoftext|><|start'),
 ]
 
-# they are skipped there, since llama-server fails them
+# skipped upstream, because llama-server fails them
 ENABLED = {"test_cache_vs_nocache_prompt"}
 MORE_VALUES: list[tuple[str, str, Any]] = [("test_consistent_result_different_batch_size", "temperature", 1.0)]
 
-# tests that are about the form of the text: any other text of the model is as good as one of theirs
+# tests about the form of the text; in other tests any text of our model is accepted
 EXACT_TEXT = ("response_format", "json_schema", "grammar")
 
-# templates that llama-server has under a name
+# templates that llama-server has built in, by name
 TEMPLATES = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
@@ -129,7 +129,7 @@ TEMPLATES = {
 }
 
 IMAGES = "images: these models read text"
-# pattern of a test's name -> why it does not apply; the first that fits counts
+# pattern of a test's name -> why it does not apply; the first match counts
 ELSEWHERE = [
     ("*vision*", IMAGES),
     ("*image*", IMAGES),
@@ -156,7 +156,7 @@ ELSEWHERE = [
 VARIABLES = (
     "a template has the variables that transformers gives it (no date_string, functions, enable_thinking = true)"
 )
-# what the server is to do otherwise, by the issue that asks for it
+# behaviour that differs deliberately
 DECIDED = [
     ("test_security.py::test_cors*", "pages of other origins are let in by name only (--cors)"),
     ("test_metrics.py::test_metrics_disabled", "/metrics is always there, behind the key"),
@@ -168,7 +168,7 @@ DECIDED = [
     ("test_compat_anthropic.py::test_anthropic_empty_messages", "a conversation has a message, as Anthropic's has"),
     ("test_basic.py::test_server_multiple_addresses", "a server has one address, or a socket"),
 ]
-# without a checkpoint of one for the runner
+# not run unless the runner was given an encoder checkpoint
 ENCODERS = [
     ("test_embedding.py*", "no encoder was given (--encoder)"),
     ("test_metrics.py::test_metrics_embedding*", "no encoder was given (--encoder)"),
@@ -176,7 +176,7 @@ ENCODERS = [
 
 
 def why_not(name: str, slow: bool) -> tuple[str, str] | None:
-    """(the kind of reason, the reason) of a test that is not run; name: FILE::TEST[PARAMETERS]."""
+    """(kind of reason, reason) for not running a test, or None; name: FILE::TEST[PARAMETERS]."""
     if slow:
         return "does not apply", "a large model of the hub"
     tables = {"does not apply": ELSEWHERE, "decided otherwise": DECIDED}

@@ -1,4 +1,5 @@
-"""What llama.cpp's server tests leave out because it fails there: answers do not depend on the slot, nor on company."""
+"""Cases that llama.cpp's server tests leave out because they fail there: answers do not depend on the slot, nor on
+other answers."""
 
 import pytest
 from utils import ServerPreset, parallel_function_calls  # of llama.cpp's tests
@@ -9,7 +10,7 @@ PROMPTS = ["Write a very long book.", "What is LLM?", "The sky is blue and I lov
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("n_slots", [1, 2, 4])
 def test_same_result_in_every_slot(n_slots: int, temperature: float) -> None:
-    """An answer does not depend on its slot, nor on what the others draw."""
+    """An answer does not depend on its slot, nor on other answers."""
     server = ServerPreset.tinyllama2()
     server.n_slots = n_slots
     server.start()

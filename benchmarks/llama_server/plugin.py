@@ -1,12 +1,12 @@
-"""pytest's plugin for llama.cpp's server tests: what depends on their tiny model gets the numbers of ours.
+"""A pytest plugin for llama.cpp's server tests: values that depend on their tiny model are replaced by ours.
 
 It runs in the environment of the tests, in their folder. What it changes:
-- every server gets a port that is free, and no model is fetched before the tests;
-- a text that their model would write is any text of ours (`match_regex`), except where a test is about its form;
-- numbers of tokens are those of our tokenizer (cases.py);
-- names of headers are compared without regard to case, as HTTP has it;
-- `verbose` is asked for where a test starts its server with --verbose;
-- tests that they skip because they fail there run (cases.ENABLED), and a temperature is tried that they leave out.
+- every server gets a free port, and no model is downloaded before the tests;
+- any text of our model is accepted instead of their model's (`match_regex`), except in tests of its form;
+- numbers of tokens are our tokenizer's (cases.py);
+- header names are compared without regard to case, as HTTP has it;
+- `verbose` is requested if a test starts its server with --verbose;
+- tests that they skip because they fail there run (cases.ENABLED), also with a temperature that they leave out.
 """
 
 import json
@@ -23,7 +23,7 @@ from requests.structures import CaseInsensitiveDict
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything is collected: their driver starts our program."""
+    """Runs before collection: their driver starts our program."""
     sys.path.insert(0, str(Path.cwd()))
     import utils
 
@@ -75,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what does not apply, and note why."""
+    """Leave out tests that do not apply, and note why."""
     kept, left = [], []
     for item in items:
         why = cases.why_not(_name(item.nodeid), item.get_closest_marker("slow") is not None)
@@ -107,7 +107,7 @@ def _name(node: str) -> str:
 
 
 def _report(node: str, outcome: str, why: str) -> None:
-    """A line of JSON for each test: its name, what became of it, and why."""
+    """Write a line of JSON for a test: its name, outcome, and the reason."""
     if path := os.environ.get("SUITE_REPORT"):
         with Path(path).open("a") as file:
             print(json.dumps({"test": _name(node), "outcome": outcome, "why": why}), file=file)

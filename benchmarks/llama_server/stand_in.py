@@ -1,8 +1,8 @@
-"""A program with llama-server's options that becomes `hybrid serve`: what llama.cpp's server tests start.
+"""A program with llama-server's options that becomes `hybrid serve`: llama.cpp's server tests start it.
 
-It runs in the environment of this package. SUITE_MODELS names the folder of the models that stand for those of the
-tests, which come from the hub. What is left out is told on stderr, with the reason; an option without which a test
-would say nothing ends the program.
+It runs in the environment of this package. SUITE_MODELS names the folder of the models that stand in for the tests'
+models from the hub. Ignored options are reported on stderr, with the reason; an option without which a test would be
+meaningless ends the program.
 """
 
 import os
@@ -24,7 +24,7 @@ SAME = {
     "--pooling": "--pooling",
 }
 FLAGS = {"--context-shift": "--context-shift", "--slots": "--slots", "--no-slots": "--no-slots"}
-# flags and options without a counterpart, and why nothing is lost
+# flags and options without a counterpart, and why they may be ignored
 NOTHING_FLAGS = {
     "--offline": "nothing is fetched",
     "--cont-batching": "always so",
@@ -49,22 +49,22 @@ NOTHING = {
     "-ctv": "see --kv-type",
     "--cache-reuse": "prefixes are reused, and pieces in between never",
 }
-# what stands for a model of the hub, by a part of its name; others are not there
+# replacements of the hub's models, by a part of the name; others are missing
 STAND_INS = {"stories15M-q8_0-00001-of-00003": "parts-00001-of-00003.gguf", "stories260K": "text.gguf"}
-ENCODER = ("bert-bge-small", "encoder.gguf")  # where the runner was given one
+ENCODER = ("bert-bge-small", "encoder.gguf")  # if the runner was given one
 REASONING = {"on": [], "auto": [], "off": ["--think", "off"]}
 
 
 class NoCounterpartError(Exception):
-    """An option without which a test says nothing."""
+    """An option without which a test is meaningless."""
 
 
 def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]]:
-    """The arguments of `hybrid serve`, and what was left out."""
+    """The arguments of `hybrid serve`, and the ignored options."""
     ours, ignored, given = _sorted(arguments)
     slots = next((int(value) for option, value in pairwise(ours) if option == "--parallel"), 4)
     if context := given.pop("--ctx-size", None):
-        # theirs is shared by all slots, ours is that of each
+        # their context is shared by all slots, ours is per slot
         ours += ["--ctx", str(int(context) if "--kv-unified" in arguments else int(context) // slots)]
     if key := given.pop("--api-key", None):
         ours += ["--api-key-file", _file(models, "keys", key)]
@@ -83,12 +83,12 @@ def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]
     model = _model(given, models)
     if given:
         raise NoCounterpartError(" ".join(f"{name} {value}" for name, value in given.items()))
-    threads = [] if "--threads" in ours else ["--threads", "1"]  # several servers run at a time, of a tiny model
+    threads = [] if "--threads" in ours else ["--threads", "1"]  # several servers with a tiny model run at a time
     return [str(model), *ours, *threads], ignored
 
 
 def _sorted(arguments: list[str]) -> tuple[list[str], list[str], dict[str, str]]:
-    """Our arguments for flags and options that have one; what was ignored, and why; the other options."""
+    """(our arguments for options with a counterpart, ignored options with reasons, other options)."""
     ours: list[str] = []
     ignored: list[str] = []
     given: dict[str, str] = {}
@@ -118,14 +118,14 @@ def _model(given: dict[str, str], models: Path) -> Path:
 
 
 def _file(folder: Path, name: str, text: str) -> str:
-    """In a folder that is removed when all is over."""
+    """Write a file in a folder that is removed at the end."""
     path = folder / f"suite-{name}-{os.getpid()}"
     path.write_text(text)
     return str(path)
 
 
 def main() -> None:
-    """Becomes the server."""
+    """Become the server."""
     try:
         ours, ignored = translated(sys.argv[1:], Path(os.environ["SUITE_MODELS"]))
     except NoCounterpartError as error:
@@ -133,7 +133,7 @@ def main() -> None:
     for line in ignored:
         print(f"stand-in: left out {line}", file=sys.stderr, flush=True)
     print(f"stand-in: hybrid serve {' '.join(ours)}", file=sys.stderr, flush=True)
-    os.environ["PYTHONPATH"] = os.environ.get("SUITE_PYTHONPATH", "")  # until here it was the tests'
+    os.environ["PYTHONPATH"] = os.environ.get("SUITE_PYTHONPATH", "")  # it was the tests' until here
     os.execv(sys.executable, [sys.executable, "-m", "hybrid.cli", "serve", *ours])
 
 
