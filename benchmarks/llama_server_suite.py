@@ -96,7 +96,7 @@ def substitute(unit: Path) -> None:
 
 
 def make_models(folder: Path, encoder: Path | None) -> None:
-    """The bundled model in one file and in three, an encoder, and templates."""
+    """Write the bundled model in one file and in three, an encoder, and templates."""
     folder.mkdir()
     bundled = HERE.parent / "library" / "bundled" / "jamba-11m"
     for arguments in (

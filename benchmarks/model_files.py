@@ -1,4 +1,4 @@
-"""The files that are measured: where random-weight ones are kept, whether they fit, and what they are called."""
+"""The measured files: where random-weight files are kept, whether they fit, and their names."""
 
 import shutil
 from math import prod
@@ -14,12 +14,12 @@ from hybrid.quant.ggml.types import FileType, row_nbytes
 
 
 def shape_file(name: str, kind: str) -> Path:
-    """Where the random-weight file is kept; ssm_x and ssm_dt are quantized in it as llama-quantize does it."""
+    """Path of the random-weight file; its ssm_x and ssm_dt are quantized as llama-quantize does."""
     return cache_dir() / "shapes" / f"{find(name).name}-{find_type(kind).name}-as-llama-quantize.gguf"
 
 
 def why_not(name: str, kind: str, path: Path) -> str:
-    """Why this file cannot be measured here; empty when it can."""
+    """Why this file cannot be measured here; empty if it can."""
     tensors = tensor_types(find(name), find_type(kind), ssm_f32=False)
     nbytes = sum(row_nbytes(of, t.shape[-1]) * prod(t.shape[:-1]) for t, of in tensors)
     memory = sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
@@ -33,7 +33,7 @@ def why_not(name: str, kind: str, path: Path) -> str:
 
 
 def model_name(path: Path) -> tuple[str, str]:
-    """Model and type of a file: its name, without the type at its end, and its general.file_type."""
+    """Model and type of a file: its name without a type at the end, and its general.file_type."""
     number = GGUFFile.open(path).get("general.file_type", None)
     kind = FileType(number).name if isinstance(number, int) and number in list(FileType) else "?"
     ending = f"-{kind.lower()}"

@@ -1,4 +1,4 @@
-"""What is measured: the sets of `make bench` and `make bench-full`, and the parts of them that --only leaves."""
+"""The measurements: the sets of `make bench` and `make bench-full`, and the selection of parts by --only."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 @dataclass(frozen=True)
 class Plan:
-    """Shapes and types, and the tests of each. Depths and batches take long: they may be limited to some types."""
+    """Shapes, types, and their tests. Depths and batches take long: they may be limited to some types."""
 
     shapes: Sequence[str]
     types: Sequence[str]
@@ -41,7 +41,7 @@ LONG_PROMPT = 1024
 
 
 def groups(plan: Plan, kind: str) -> Iterator[list[BenchTest]]:
-    """The tests of a file of this type, those together that one process measures."""
+    """The tests of a file of this type, grouped by the process that measures them."""
     short = [BenchTest(n, 0) for n in plan.prompts if 0 < n < LONG_PROMPT]
     yield short + [BenchTest(0, n) for n in plan.gens if n]
     for n in plan.prompts:
@@ -57,7 +57,7 @@ def groups(plan: Plan, kind: str) -> Iterator[list[BenchTest]]:
 
 
 def words_of(model: str, kind: str, test: BenchTest) -> set[str]:
-    """What --only may name: model, type, test, and prompt, generation, depth or batch."""
+    """The words of a test for --only: model, type, test, and prompt, generation, depth or batch."""
     words = {model, kind, *test.name.replace("@", "").replace("+", " ").split()}
     words.add("prompt" if test.n_prompt else "generation")
     if test.n_depth:
@@ -68,7 +68,7 @@ def words_of(model: str, kind: str, test: BenchTest) -> set[str]:
 
 
 def wanted(only: Iterable[str], model: str, kind: str, test: BenchTest) -> bool:
-    """Whether one of the texts of --only has none but words of this test. No texts: everything is wanted.
+    """Whether all words of one of the --only texts are words of this test. Without texts everything is wanted.
 
     A word may be a pattern: `Q4*`.
     """
@@ -82,7 +82,7 @@ def may_be_wanted(only: Iterable[str], model: str, kind: str, plan: Plan) -> boo
 
 
 def types(text: str) -> list[str]:
-    """--type as a list. UsageError when it is empty."""
+    """--type as a list. Raises UsageError if it is empty."""
     kinds = [kind for kind in text.split(",") if kind]
     if not kinds:
         raise UsageError("--type: no type given. Give some, as in Q8_0,Q4_K_M.")

@@ -1,4 +1,4 @@
-"""The programs that are measured, ours and llama.cpp's: how they are called, and how what they print is read."""
+"""The measured programs, ours and llama.cpp's: their command lines, and the parsing of their output."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Programs:
     version: str = ""
 
     def tool(self, name: str) -> str:
-        """Its path; UsageError when it is not there."""
+        """Path of a program. Raises UsageError if it does not exist."""
         path = self.folder / name
         if not path.exists():
             raise UsageError(f"{path}: no such program. {self.name} is expected in that folder.")
@@ -38,19 +38,19 @@ class Programs:
 
 @dataclass
 class Hybrid(Programs):
-    """Ours. `options` are added to every call."""
+    """Our program. `options` are added to every call."""
 
     options: Sequence[str] = field(default_factory=list)
 
     def rates(self, path: Path, tests: Sequence[BenchTest], threads: int) -> dict[str, float]:
-        """Tokens per second by the name of the test. All tests have one depth."""
+        """Tokens per second by test name. All tests have the same depth."""
         words = [self.tool("hybrid"), "bench", str(path), "--no-start", *lists(tests, large(path, tests))]
         words += ["-np", listed(t.n_parallel for t in tests if t.n_gen)] if any(t.n_parallel > 1 for t in tests) else []
         out, _ = command([*words, *common(large(path, tests), threads), *self.options])
         return parse_bench(out)[0]
 
     def warm_up(self, path: Path, threads: int) -> None:
-        """Compile what is not in the cache yet, and bring the file into memory."""
+        """Compile missing kernels, and bring the file into memory."""
         words = [self.tool("hybrid"), "bench", str(path), "--no-start", "-p", "16", "-n", "2", "-t", str(threads)]
         command([*words, "-r", "1", *self.options])
 
@@ -67,7 +67,7 @@ class LlamaCpp(Programs):
     """llama.cpp: llama-bench, llama-batched-bench and llama-perplexity."""
 
     def rates(self, path: Path, tests: Sequence[BenchTest], threads: int) -> dict[str, float]:
-        """Tokens per second by the name of the test. All tests have one depth."""
+        """Tokens per second by test name. All tests have the same depth."""
         if any(test.n_parallel > 1 for test in tests):
             return self._batched(path, tests, threads)
         words = [*lists(tests, large(path, tests)), *common(large(path, tests), threads)]
@@ -78,10 +78,10 @@ class LlamaCpp(Programs):
         return rates
 
     def _batched(self, path: Path, tests: Sequence[BenchTest], threads: int) -> dict[str, float]:
-        """llama-batched-bench cannot start from an empty memory: depth 0 is measured behind one token."""
+        """llama-batched-bench cannot start with an empty memory: depth 0 is measured after one token."""
         depth, n_gen = tests[0].n_depth, max(test.n_gen for test in tests)
         together = [test.n_parallel for test in tests]
-        # its context is shared out among the sequences, in multiples of 256
+        # its context is divided among the sequences, in multiples of 256
         context = max(together) * (-(-(max(1, depth) + n_gen) // 256) * 256)
         out, _ = command([
             self.tool("llama-batched-bench"), "-m", str(path), "-c", str(context), "-npp", str(max(1, depth)),
@@ -100,7 +100,7 @@ class LlamaCpp(Programs):
 
 
 def large(path: Path, tests: Sequence[BenchTest]) -> bool:
-    """Whether warm-ups take too long: a short prompt then comes first, which touches all weights too.
+    """Whether warm-ups take too long: a short prompt then comes first, which also reads all weights.
 
     The warm-up of a generation is one token, so it stays.
     """
@@ -108,7 +108,7 @@ def large(path: Path, tests: Sequence[BenchTest]) -> bool:
 
 
 def lists(tests: Sequence[BenchTest], is_large: bool = False) -> list[str]:
-    """-p, -n and -d of both bench programs."""
+    """The options -p, -n and -d of both bench programs."""
     prompts = [FIRST_PROMPT] if is_large else []
     prompts += [t.n_prompt for t in tests if t.n_prompt]
     gens = listed(t.n_gen for t in tests if t.n_gen)
@@ -120,7 +120,7 @@ def common(is_large: bool, threads: int) -> list[str]:
 
 
 def listed(values: Any) -> str:
-    """'32,128,512': every value once."""
+    """'32,128,512', without repeated values."""
     return ",".join(str(value) for value in dict.fromkeys(values))
 
 
@@ -140,7 +140,7 @@ def parse_bench(text: str) -> tuple[dict[str, float], str]:
 def parse_batched(text: str) -> dict[str, float]:
     """Tokens per second of all sequences by test, from `llama-batched-bench --output-format jsonl`.
 
-    A prompt of one token stands for none.
+    A prompt of one token stands for an empty one.
     """
     rates = {}
     for line in text.splitlines():
@@ -158,7 +158,7 @@ def parse_batched(text: str) -> dict[str, float]:
 def command(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[str, float]:
     """Standard output of a process (with standard error, unless it is JSON), and its wall time.
 
-    UsageError when it cannot run or fails.
+    Raises UsageError if it cannot run or fails.
     """
     start = time.perf_counter()
     try:
@@ -170,7 +170,7 @@ def command(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[st
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
         name = Path(words[0]).name
         raise UsageError(f"{name} {' '.join(words[1:])} failed with {done.returncode}: {lines[-1]}")
-    # llama-perplexity logs its result to standard error; what prints JSON prints nothing else on standard output
+    # llama-perplexity logs its result to standard error; programs with JSON output print only that to standard output
     return (done.stdout if done.stdout.lstrip()[:1] in ("[", "{") else done.stdout + done.stderr), seconds
 
 
@@ -180,5 +180,5 @@ def ours(options: Sequence[str] = ()) -> Hybrid:
 
 
 def llama_cpp(folder: Path) -> LlamaCpp:
-    """`folder` or one of the programs in it."""
+    """The programs in `folder`, which may also be one of them."""
     return LlamaCpp("llama.cpp", folder if folder.is_dir() else folder.parent)

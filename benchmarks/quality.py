@@ -1,8 +1,8 @@
-"""What `quantize_quality.py` measured, and the tables of QUALITY.md made of it.
+"""The measurements of `quantize_quality.py`, and the tables of QUALITY.md.
 
-A row: `model`, `name` (how the file was made), `bits` per weight, `ppl`, `kld` and its standard `error` in nats,
-`top`: share of tokens with the same likeliest next one, `there`: by how much llama-perplexity's figure for the file is
-larger than ours, or null.
+A row: `model`, `name` (how the file was made), `bits` per weight, `ppl`, `kld` and its standard `error` in nats, `top`:
+share of tokens with the same most likely next token, `there`: how much larger llama-perplexity's figure for the file is
+than ours, or null.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 Row = dict[str, Any]
 DATA = Path(__file__).with_name("quality.jsonl")
 MODELS = {"jamba-trained-bf16": "Jamba", "mamba-trained-bf16": "Mamba"}
-# A choice of types for every size of these.
+# types are chosen for the size of each of these
 TARGETS = ("IQ2_M", "IQ3_XXS", "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "Q5_K_M")
 IMPORTANCE, EFFORT, TARGET = ", importance", ", `--effort 1`", "`--target-bpw` of "
 
@@ -23,12 +23,12 @@ def load(path: Path = DATA) -> list[Row]:
 
 
 def of_model(rows: Iterable[Row], model: str) -> dict[str, Row]:
-    """Its rows by name."""
+    """The model's rows by name."""
     return {row["name"]: row for row in rows if row["model"] == model}
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Every file by size, but for those of more effort, which `efforts` has."""
+    """All files by size, except those of more effort, which `efforts` shows."""
     lines = [
         "| file | bits per weight | PPL | llama.cpp | KL divergence | same top token |",
         "|---|---|---|---|---|---|",
@@ -45,7 +45,7 @@ def table_row(row: Row) -> str:
 
 
 def sizes(rows: Iterable[Row]) -> str:
-    """KL divergence of chosen types beside the recipe whose size they have, with and without importance."""
+    """KL divergence of chosen types compared with the recipe of the same size, with and without importance."""
     rows = list(rows)
     lines = [
         "| model | size of | bits per weight | recipe | chosen | | recipe, importance | chosen, importance | |",
@@ -67,7 +67,7 @@ def sizes(rows: Iterable[Row]) -> str:
 
 
 def importances(rows: Iterable[Row]) -> str:
-    """KL divergence of every recipe that was measured with and without importance."""
+    """KL divergence of every recipe measured with and without importance."""
     return _pairs(rows, IMPORTANCE, "with importance", lambda name: name.startswith(TARGET) or EFFORT in name)
 
 

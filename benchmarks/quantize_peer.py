@@ -1,17 +1,18 @@
-"""Files of `hybrid quantize --ssm-type like-llama` beside those of llama-quantize, tensor by tensor, byte by byte.
+"""Compares files of `hybrid quantize --ssm-type like-llama` with those of llama-quantize, tensor by tensor, byte by
+byte.
 
     python benchmarks/quantize_peer.py --peer path/to/llama.cpp/build/bin model.gguf ... [--types Q4_K_M ...]
         [--imatrix FILE | random] [--threads 2] [--rounds 3] [--folder /dev/shm] [--slow-model small.gguf] [--record]
 
-Prints for each file and file type how many tensors are equal, which differ in type or in how many blocks, and of both,
-run in turn: median seconds, median seconds of all cores, and peak memory (ours with the start of Python). New files go
-into --folder; in /dev/shm what is measured is quantizing, not the disk. Exit code 1 when a tensor differs. --record
-writes the rows to benchmarks/quantize_speed.jsonl, where a newer one takes the place of an older one, and makes
-benchmarks/QUANTIZE_SPEED.md of that. New files are removed after every type.
+Prints for each file and file type how many tensors are equal, which differ in type or in how many blocks, and for both
+sides, run in turn: median seconds, median CPU seconds of all cores, and peak memory (ours includes the start of
+Python). New files go into --folder; with /dev/shm the time is that of quantizing, not of the disk. Exit code 1 if a
+tensor differs. --record writes the rows to benchmarks/quantize_speed.jsonl, where they replace older ones, and renews
+benchmarks/QUANTIZE_SPEED.md. New files are removed after every type.
 
-For 3 billion weights on 2 cores of Zen 3 llama-quantize takes half a minute up to Q8_0, TQ and Q3_K, one for Q6_K,
-two to three for Q2_K, Q4_K and Q5_K, seven and more for the IQ types, and up to four times that with importance.
---slow-model takes the place of the models for the types of `SLOW`.
+For 3 billion weights on 2 cores of Zen 3 llama-quantize takes half a minute up to Q8_0, TQ and Q3_K, one for Q6_K, two
+to three for Q2_K, Q4_K and Q5_K, seven and more for the IQ types, and up to four times that with importance.
+--slow-model replaces the models for the types of `SLOW`.
 """
 
 import argparse
@@ -40,13 +41,13 @@ from hybrid.quant.ggml.types import TRAITS
 
 RECORDS = Path(__file__).with_name("quantize_speed.jsonl")
 TABLE = Path(__file__).with_name("QUANTIZE_SPEED.md")
-# Types for which llama-quantize needs a quarter of a microsecond of a core for a weight, and more.
+# Types for which llama-quantize needs at least a quarter of a microsecond of a core per weight.
 SLOW = {kind.name for kind in TARGETS if kind.name.startswith("IQ")}
 
 
 @dataclass(frozen=True)
 class Run:
-    """Of one process: `seconds` on the clock, `cpu` seconds of all cores in it and in the kernel, `peak` bytes."""
+    """Costs of one process: `seconds` of wall time, `cpu` seconds of all cores with kernel time, `peak` bytes."""
 
     seconds: float
     cpu: float
@@ -55,8 +56,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Record:
-    """A row of the table: medians of `rounds` runs of each side, in turn. `floor` is what copying the source's bytes in
-    and as many as the new file has out took in the same round; `others` the cores that other processes used."""
+    """A row of the table: medians of `rounds` runs of each side, in turn. `floor`: time of reading the source and
+    writing as many bytes as the new file has, in the same rounds; `others`: cores used by other processes."""
 
     machine: str
     date: str
@@ -77,7 +78,7 @@ class Record:
 
 
 def differences(ours: Path, theirs: Path) -> tuple[int, list[str]]:
-    """How many tensors there are, and a line for each that differs."""
+    """The number of tensors, and a line for each that differs."""
     lines = []
     with GGUFFile.open(ours) as a, GGUFFile.open(theirs) as b:
         if list(a.tensors) != list(b.tensors):
@@ -95,7 +96,7 @@ def differences(ours: Path, theirs: Path) -> tuple[int, list[str]]:
 
 
 def measured(command: Sequence[str]) -> Run:
-    """RuntimeError with the last line when it fails."""
+    """Run a command. Raises RuntimeError with its last line if it fails."""
     with tempfile.TemporaryFile() as said:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=said, stderr=said)
@@ -110,7 +111,7 @@ def measured(command: Sequence[str]) -> Run:
 
 
 def copying(source: Path, new: Path, scratch: Path) -> float:
-    """Seconds to read one file and to write as many bytes as another has: nothing that quantizes is faster."""
+    """Seconds to read one file and to write as many bytes as another has: a lower limit of quantizing."""
     buffer = bytearray(1 << 20)
     began = time.perf_counter()
     with source.open("rb", buffering=0) as file:
@@ -126,7 +127,7 @@ def copying(source: Path, new: Path, scratch: Path) -> float:
 
 
 def random_importance(model: Path, path: Path) -> None:
-    """An importance matrix of random numbers for all matrices of a model; values do not change how long it takes."""
+    """Write an importance matrix of random numbers for all matrices of a model; the time does not depend on values."""
     rng = np.random.default_rng(0)
     with GGUFFile.open(model) as file:
         entries = {
@@ -148,7 +149,7 @@ def medians(runs: Sequence[Run]) -> Run:
 
 
 def record(new: Record) -> None:
-    """Adds a row to those there are, or puts it in the place of an older one, and writes the table."""
+    """Add a row to the records, or replace an older one, and write the table."""
     lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
     kept = [r for line in lines if (r := json.loads(line)) and _key(r) != _key(asdict(new))]
     rows = sorted([*kept, asdict(new)], key=lambda r: (r["machine"], r["model"], r["importance"], _order(r["type"])))
@@ -165,7 +166,7 @@ def _order(name: str) -> int:
 
 
 def table(rows: Sequence[dict[str, object]]) -> str:
-    """Markdown of rows as `Record` has them."""
+    """Markdown of `Record` rows."""
     text = [
         "# How fast it quantizes\n",
         "`hybrid quantize --ssm-type like-llama` and llama-quantize (llama.cpp as llama-cpp-python 0.3.36 has it, "
@@ -200,7 +201,7 @@ def table(rows: Sequence[dict[str, object]]) -> str:
 
 
 def main() -> int:
-    """Quantize with both, compare tensor by tensor, print a row for every type; 1 when bytes differ."""
+    """Quantize with both, compare tensor by tensor, print a row for every type; return 1 if bytes differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--peer", type=Path, required=True, help="folder of llama-quantize")
@@ -227,7 +228,7 @@ def main() -> int:
                 if given == Path("random"):
                     random_importance(model, given := Path(folder, "random.imatrix"))
                 importance = ["--imatrix", str(given)] if given else []
-                copying(model, model.parent / "none", scratch)  # in memory for both sides, if it fits
+                copying(model, model.parent / "none", scratch)  # brings it into memory for both sides, if it fits
             mine, peer = [*hybrid, *importance, str(model), str(ours), name], [
                     str(args.peer / "llama-quantize"), *importance, str(model), str(theirs), name, str(args.threads),
                 ]  # fmt: skip
@@ -240,7 +241,7 @@ def main() -> int:
             except RuntimeError as error:
                 print(f"{model.stem:24} {name:9} not compared: {error}")
                 continue
-            # in another process: what this one has mapped would count as memory of those it starts
+            # in another process: memory mapped by this one would count for processes that it starts
             with ProcessPoolExecutor(1, get_context("spawn")) as other:
                 n, differing = other.submit(differences, ours, theirs).result()
             failed |= bool(differing)

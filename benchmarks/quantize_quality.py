@@ -1,13 +1,13 @@
-"""What quantizing costs in quality: perplexity and KL divergence of files of every recipe.
+"""The cost of quantization in quality: perplexity and KL divergence of files of every recipe.
 
     python benchmarks/quantize_quality.py model.gguf --text heldout.txt --calibration other.txt [--chunks 30]
         [--peer path/to/llama.cpp/build/bin] [--rows benchmarks/quality.jsonl] [--recipes Q4_K_M ...]
 
-All figures are of this model in its source type, chunks of 256 tokens, as `hybrid perplexity --kl-divergence` has them.
-Importance matrices and sensitivities are measured on the calibration text, which must not be that of the measurement.
-With --peer the difference of llama-perplexity's result on the same file stands beside ours: of the first 8 chunks, or
-of all where these are more than 0.3 % apart.
---rows keeps what was measured as JSON lines and goes on after it; `make docs` makes QUALITY.md of quality.jsonl.
+The figures compare with this model in its source type, in chunks of 256 tokens, as in `hybrid perplexity
+--kl-divergence`. Importance matrices and sensitivities are measured on the calibration text, which must differ from the
+measured text. With --peer the difference of llama-perplexity's result on the same file is printed beside ours: for the
+first 8 chunks, or for all if these differ by more than 0.3 %. --rows saves the measurements as JSON lines and continues
+after those in the file; `make docs` makes QUALITY.md from quality.jsonl.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
 
 N_CTX = 256
-PEER_CHUNKS, PEER_AGREES = 8, 0.003  # where they do not agree on the first chunks, all count
+PEER_CHUNKS, PEER_AGREES = 8, 0.003  # if the first chunks disagree, all count
 POLICIES = (SsmType.F16, SsmType.Q8_0, SsmType.LIKE_LLAMA)  # beside the default, f32
 POLICIES_OF = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q8_0")
 EFFORT_OF = ("IQ2_XS", "IQ2_M", "IQ3_XXS", "IQ3_S", "Q2_K", "Q3_K_M", "Q4_0", "Q4_K_M")
@@ -50,18 +50,18 @@ def load(file: Path) -> LoadedModel:
 
 
 def importance_of(model: Path, text: str) -> Imatrix:
-    """What `hybrid imatrix` measures on the first CALIBRATION_CHUNKS chunks of the text."""
+    """The importance matrix that `hybrid imatrix` measures on the text's first CALIBRATION_CHUNKS chunks."""
     with load(model) as loaded:
         *_, last = collect(loaded, text, n_ctx=N_CTX, chunks=CALIBRATION_CHUNKS)
     return imatrix_of(last.sums)
 
 
 def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:
-    """llama-perplexity's figure after so many chunks; it ends the program when there is none."""
+    """llama-perplexity's figure after `chunks` chunks; exits the program without one."""
     command = [str(peer / "llama-perplexity"), "-m", str(file), "-f", str(text), "-c", str(N_CTX), "-t", "1"]
     for _ in range(5):
         done = subprocess.run([*command, "--chunks", str(chunks)], capture_output=True, text=True)
-        # on a busy machine it may end before its last lines are out
+        # on a busy machine it may end before printing its last lines
         match = re.search(rf"\[{chunks}\]([\d.]+),", done.stdout + done.stderr)
         if match is not None:
             return float(match[1])
@@ -70,7 +70,7 @@ def perplexity_there(peer: Path, file: Path, text: Path, chunks: int) -> float:
 
 @dataclass(frozen=True)
 class Way:
-    """How to make a file. `by_target`: types are chosen for the recipe's size."""
+    """How to make a file. `by_target`: choose types for the recipe's size."""
 
     name: str
     recipe: str
@@ -81,7 +81,7 @@ class Way:
 
 
 def ways(recipes: list[str]) -> list[Way]:
-    """Recipes before the targets of their size."""
+    """All ways to make files; recipes come before targets of their size."""
     ordered: list[Way] = []
     for recipe in recipes:
         without = FILE_TYPE_WEIGHT[FileType[recipe]] not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS")
@@ -102,7 +102,7 @@ def ways(recipes: list[str]) -> list[Way]:
 
 
 def main() -> None:
-    """Quantize in every way, measure each, print the table."""
+    """Quantize in every way, measure each file, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--text", type=Path, required=True)
@@ -115,7 +115,7 @@ def main() -> None:
     before = load_rows(args.rows) if args.rows and args.rows.exists() else []
     rows = {row["name"]: row for row in before if row["model"] == args.model.stem}
     imatrix = importance_of(args.model, args.calibration.read_text())
-    # what every matrix does is measured once
+    # the effects of matrices are measured once
     known: dict[bool, budget.Measured] = {}
     with tempfile.TemporaryDirectory() as folder:
         file, base = Path(folder, "q.gguf"), Path(folder, "base.kld")

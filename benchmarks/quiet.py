@@ -1,7 +1,7 @@
-"""Whether the machine was ours while something was measured.
+"""Whether other processes used the machine during a measurement.
 
-A load average knows the last minute, and our own runs with it. So the time that all processes got (/proc/stat) is
-compared with what we and our children got, over exactly the time that is measured.
+A load average covers the last minute, including our own runs. So the time of all processes (/proc/stat) is compared
+with that of this process and its children, for exactly the measured interval.
 """
 
 import os
@@ -23,14 +23,14 @@ MOST_MOVED = 1.25
 
 @dataclass(frozen=True)
 class Usage:
-    """Cores' worth of time: `others` outside this process and its children, `stolen` by other virtual machines."""
+    """Average cores in use: `others` outside this process and its children, `stolen` by other virtual machines."""
 
     others: float
     stolen: float
 
 
 class Watch:
-    """`with Watch() as watch: ...`, then `watch.usage`; None where the system does not tell (not Linux)."""
+    """`with Watch() as watch: ...`, then `watch.usage`; None if the system does not report it (not Linux)."""
 
     usage: Usage | None = None
 
@@ -63,7 +63,7 @@ class Watch:
 
 
 def busy_now(seconds: float = 2.0) -> str:
-    """Why nothing should be measured now, in a few words; empty when the machine is idle."""
+    """Why nothing should be measured now, in a few words; empty if the machine is idle."""
     with Watch() as watch:
         time.sleep(seconds)
     if watch.usage is None:
@@ -82,7 +82,7 @@ def _used(usage: Usage) -> str:
 
 
 def disturbed(before: Machine, after: Machine, usage: Usage | None) -> list[str]:
-    """Why a run should not be trusted: each a few words; empty when it can be."""
+    """Reasons not to trust a run, each a few words; empty without any."""
     reasons = [_used(usage)] if usage is not None and _used(usage) else []
     for name, a, b in moved(before, after):
         if max(a, b) > MOST_MOVED * min(a, b):

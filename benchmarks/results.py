@@ -1,23 +1,23 @@
-"""What was measured, as data: results.jsonl has one line per row, and every figure in the documents is made from it.
+"""The measurements as data: results.jsonl has one line per row, and every figure in the documents is made from it.
 
     python benchmarks/results.py            renew RESULTS.md
 
 A row of speed:
 
     kind        speed
-    cpu, isa, threads               the machine, and the code path that ours took
-    model, type, precision, nbytes  what was run; `precision` is fast or exact
-    test        pp512, tg32, tg32 x8 (8 sequences together), pp512 @ d4096 (behind 4096 tokens)
+    cpu, isa, threads               the machine, and our code path
+    model, type, precision, nbytes  the file; `precision` is fast or exact
+    test        pp512, tg32, tg32 x8 (8 sequences together), pp512 @ d4096 (after 4096 tokens)
     date        UTC
     hybrid, peer   tokens per second: median, low, high, and those of every round; peer is null without one
-    of_bandwidth, of_peak   what the weights need at least, as a share of the limits below; null where that says little
+    of_bandwidth, of_peak   the minimum need of the weights as a share of the limits below; null if that means little
     limits      read_gb_s, f32_gflop_s, int8_gop_s, measured before and after every round
-    noisy       why the row should not be trusted, empty when it can be
+    noisy       why the row should not be trusted; empty if it can be
     versions    of hybrid, Python, numba and the peer
-    command     what measured it
+    command     the command that measured it
 
-A row of perplexity has the same fields but for the shares and limits; its sides have ppl, stderr, and the seconds of
-the whole process in every round.
+A row of perplexity has the same fields except the shares and limits; its sides have ppl, stderr, and the seconds of the
+whole process in every round.
 """
 
 import json
@@ -48,17 +48,17 @@ def rates(values: Sequence[float]) -> dict[str, Any]:
 
 
 def rounded(value: float) -> float:
-    """Four significant digits, and two behind the point where there are more: noise is not worth storing."""
+    """The value with two decimals from 100 on, otherwise with four significant digits: noise is not worth storing."""
     return round(value, 2) if value >= 100 else float(f"{value:.4g}")
 
 
 def key(row: Row) -> tuple[Any, ...]:
-    """What a row is about: a later one with the same key replaces it."""
+    """The identity of a row: a later row with the same key replaces it."""
     return tuple(row.get(name) for name in _KEY)
 
 
 def load(path: Path = DATA) -> list[Row]:
-    """All rows. UsageError when a line is not one."""
+    """All rows. Raises UsageError for an invalid line."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1):
         try:
@@ -73,14 +73,14 @@ def load(path: Path = DATA) -> list[Row]:
 
 
 def save(rows: Iterable[Row], path: Path = DATA) -> None:
-    """One line per row, so that a difference of two versions shows what was measured anew."""
+    """Write one line per row, so that diffs show new measurements."""
     replace_file(path, [(json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows])
 
 
 def merged(old: Iterable[Row], new: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """Old rows with the new ones in their places or behind, and the new ones that were left out.
+    """Old rows with the new ones replacing them or appended, and the new rows that were left out.
 
-    Left out is a row without a peer where the old one has one: a ratio is worth more than a newer figure of ours.
+    A row without a peer is left out if the old one has one: a ratio is worth more than a newer figure of ours.
     """
     rows = {key(row): row for row in old}
     left_out = []
@@ -107,20 +107,20 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 
 def test_order(name: str) -> tuple[int, int, int, int]:
-    """By depth, then prompts before generation, then by length."""
+    """Sort key: by depth, then prompts before generation, then by length."""
     match = _TEST.fullmatch(name)
     n_prompt, n_gen, together, depth = (int(n or 0) for n in match.groups()) if match else (0, 0, 0, 0)
     return depth, n_gen, together, n_prompt
 
 
 def measured_since(rows: Iterable[Row], day: str, peer: bool) -> set[tuple[Any, ...]]:
-    """Keys of rows that `--resume` leaves out: of this day (or later), quiet, with a peer if one is there."""
+    """Keys of rows that `--resume` leaves out: of this day or later, not noisy, with a peer if this run has one."""
     return {key(r) for r in rows if r["date"][:10] >= day and not r.get("noisy") and (r.get("peer") or not peer)}
 
 
 # --- documents --------------------------------------------------------------------------------------------------------
 def ratio(row: Row) -> float | None:
-    """Ours to the peer's."""
+    """Our rate divided by the peer's, or None."""
     return row["hybrid"]["median"] / row["peer"]["median"] if row.get("peer") else None
 
 
@@ -132,7 +132,8 @@ def by_machine(rows: Iterable[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def limits_text(rows: Iterable[Row]) -> str:
-    """'Read bandwidth 31.9 GB/s, peak 193 GFLOP/s f32, 377 Gop/s int8 (medians)'; of quiet rows; empty without any."""
+    """'Read bandwidth 31.9 GB/s, peak 193 GFLOP/s f32, 377 Gop/s int8 (medians)', from rows that are not noisy; or
+    empty."""
     names = {
         "read_gb_s": "read bandwidth {:.1f} GB/s",
         "f32_gflop_s": "peak {:.0f} GFLOP/s f32",
@@ -148,7 +149,7 @@ def limits_text(rows: Iterable[Row]) -> str:
 
 
 def report(rows: Iterable[Row]) -> str:
-    """Every row, by machine and model, as Markdown."""
+    """All rows as Markdown, by machine and model."""
     parts = []
     for (cpu, isa, threads), mine in by_machine(rows).items():
         days = sorted(row["date"][:10] for row in mine)
@@ -204,7 +205,7 @@ def perplexity_table(rows: Iterable[Row]) -> str:
 
 
 def how(rows: Iterable[Row]) -> str:
-    """The commands, each with its versions and days."""
+    """A list of the commands, each with its versions and days."""
     days_of: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
@@ -214,14 +215,14 @@ def how(rows: Iterable[Row]) -> str:
 
 
 def spread(side: dict[str, Any]) -> str:
-    """'32.1 (31.1 - 32.3)'; the figure alone when there was one round."""
+    """'32.1 (31.1 - 32.3)'; the figure alone for a single round."""
     if len(side["rates"]) == 1:
         return figure(side["median"])
     return f"{figure(side['median'])} ({figure(side['low'])} - {figure(side['high'])})"
 
 
 def figure(value: float) -> str:
-    """Tokens per second with as many digits as a measurement is worth."""
+    """Tokens per second with as many digits as are significant."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -230,7 +231,7 @@ def percent(share: float | None) -> str:
 
 
 def summary(rows: Iterable[Row], model: str = "jamba-3b") -> str:
-    """For the README: prompts of 512 tokens and generation, by type, of one model on the machine last measured."""
+    """For the README: prompts of 512 tokens and generation, by type, of one model on the machine measured last."""
     mine = headline(rows, model)
     if not mine:
         return f"{model} was not measured yet: `make bench-full PEER=path/to/llama.cpp/build/bin`.\n"
@@ -257,7 +258,7 @@ def summary(rows: Iterable[Row], model: str = "jamba-3b") -> str:
 
 
 def prompt_claim(rows: Iterable[Row], model: str = "jamba-3b") -> str:
-    """For the README's first lines: prompts beside llama.cpp's on every machine, but for noisy rows."""
+    """For the README's first lines: prompt speed relative to llama.cpp's on every machine, without noisy rows."""
     wanted = {"kind": "speed", "model": model, "test": "pp512", "precision": "fast"}
     mine = [row for row in rows if wanted.items() <= row.items() and ratio(row) and not row.get("noisy")]
     lines = []
@@ -279,8 +280,8 @@ def machine_text(rows: Sequence[Row]) -> str:
 
 
 def headline(rows: Iterable[Row], model: str) -> list[Row]:
-    """The rows of `model` that README and chart show: pp512 and the shortest generation, nothing in memory, on the
-    machine where it was last measured."""
+    """The rows of `model` that README and chart show: pp512 and the shortest generation, at depth 0, on the machine
+    where it was measured last."""
     mine = [r for r in rows if r["kind"] == "speed" and r["model"] == model and r["precision"] == "fast"]
     mine = [r for r in mine if r["test"] == "pp512" or re.fullmatch(r"tg\d+", r["test"])]
     if not mine:
@@ -292,7 +293,7 @@ def headline(rows: Iterable[Row], model: str) -> list[Row]:
 
 
 def renew(document: Path = DOCUMENT, data: Path = DATA) -> None:
-    """Make the generated part of RESULTS.md anew."""
+    """Renew the generated part of RESULTS.md."""
     text = report(load(data))
     old = document.read_text(encoding="utf-8")
     document.write_text(_PART.sub(lambda m: m[1] + text + m[2], old), encoding="utf-8")

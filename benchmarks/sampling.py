@@ -1,16 +1,16 @@
-"""Microseconds that drawing one token takes, by settings and size of the vocabulary, beside llama.cpp's samplers.
+"""Microseconds to sample one token, by settings and vocabulary size, beside llama.cpp's samplers.
 
     python benchmarks/sampling.py [--peer path/to/llama.cpp/build/bin] [--rounds 60] [--only dry xtc] [--write]
 
---peer names the folder of a libllama.so (llama.cpp built with shared libraries, as it is by default), or the file.
-Both sides draw from the same logits, in turn, block by block of all rows; a figure is the fastest of --rounds blocks,
-per token, with the median in brackets: nothing else may compute meanwhile. Of llama.cpp it is what its own
-`common_sampler_sample` does: the list of candidates is filled (here by a compiled loop like its own), the samplers that
-the settings need run with its own draw at the end, the token is accepted. Of ours: `Sampler.sample` and `accept`.
+--peer names the folder of a libllama.so (llama.cpp built with shared libraries, its default), or the file. Both sides
+sample from the same logits, in turn, block by block of all rows. A figure is the fastest of --rounds blocks, per token,
+with the median in brackets: nothing else may compute meanwhile. llama.cpp's work is that of its
+`common_sampler_sample`: fill the list of candidates (here by a compiled loop like its own), run the samplers that the
+settings need with its own final sampler, accept the token. Ours is `Sampler.sample` and `accept`.
 
-Logits: normal noise of deviation 2.2 for the whole vocabulary, and 400 tokens that could come next, whose logits fall
-from the best as those of trained models do (line, then exponential tail). The entropy that this has is printed. --write
-renews benchmarks/SAMPLING.md.
+Logits: normal noise of deviation 2.2 for the whole vocabulary, and 400 possible tokens whose logits fall from the best
+as those of trained models do (a line, then an exponential tail). The resulting entropy is printed. --write renews
+benchmarks/SAMPLING.md.
 """
 
 import argparse
@@ -33,11 +33,11 @@ from hybrid.infer.bench.machine import cpu_name
 
 PAGE = Path(__file__).with_name("SAMPLING.md")
 VOCABULARIES = {"32k": 32_000, "65k": 65_536, "152k": 151_936, "256k": 256_000}
-ROWS = 16  # of logits, drawn from one after the other: they do not all stay in the nearest cache
+ROWS = 16  # rows of logits, used in turn: together they exceed the nearest cache
 POSSIBLE = 400
-WARM = 12  # blocks that do not count: mirostat has then learnt what there is to learn
+WARM = 12  # blocks that do not count: then mirostat's state has settled
 PENALTIES = {"repeat_penalty": 1.1, "presence_penalty": 0.1, "frequency_penalty": 0.1}
-DRY = {"dry_multiplier": 0.8, "dry_breakers": ()}  # llama.cpp's breakers need a vocabulary of its own kind
+DRY = {"dry_multiplier": 0.8, "dry_breakers": ()}  # llama.cpp's breakers need a vocabulary of its own
 OPEN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"temp": 0.0},
@@ -76,7 +76,7 @@ def rows_of(n_vocab: int) -> np.ndarray:
 
 
 def entropy(logits: np.ndarray) -> float:
-    """Bits, the mean of the rows."""
+    """Mean entropy of the rows in bits."""
     p = np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64)
     p /= p.sum(axis=1, keepdims=True)
     return float(-(p * np.log2(p)).sum(axis=1).mean())
@@ -84,7 +84,7 @@ def entropy(logits: np.ndarray) -> float:
 
 # --- ours ---
 def ours(params: SamplingParams, logits: np.ndarray) -> Callable[[], None]:
-    """A block: a token from each row."""
+    """A function that samples a token from each row."""
     sampler = Sampler(params, logits.shape[1])
 
     def block() -> None:
@@ -134,7 +134,7 @@ class Library:
         return function
 
     def chain(self, params: SamplingParams, n_vocab: int) -> int:
-        """What llama.cpp's programs make of these settings, without what does nothing."""
+        """The sampler chain of llama.cpp's programs for these settings, without samplers that do nothing."""
         chain: int = self.make_chain(_ChainParams(True))
         for name, *values in _steps(params, n_vocab):
             self.add(chain, self._function(f"init_{name}", _MADE[name], _P)(*values))
@@ -165,7 +165,8 @@ def _steps(p: SamplingParams, n_vocab: int) -> list[tuple[Any, ...]]:
 
 @numba.njit
 def fill(ids: np.ndarray, values: np.ndarray, logits: np.ndarray) -> None:
-    """llama_token_data [n_vocab] (id, logit, p) of logits; `ids` and `values` are the same bytes, [n_vocab, 3]."""
+    """Fill llama_token_data [n_vocab] (id, logit, p) from logits; `ids` and `values` are views of the same bytes,
+    [n_vocab, 3]."""
     for token in range(len(logits)):
         ids[token, 0] = token
         values[token, 1] = logits[token]
@@ -173,7 +174,7 @@ def fill(ids: np.ndarray, values: np.ndarray, logits: np.ndarray) -> None:
 
 
 def theirs(library: Library, params: SamplingParams, logits: np.ndarray) -> Callable[[], None]:
-    """The same block by llama.cpp."""
+    """The same function with llama.cpp's samplers."""
     n_vocab = logits.shape[1]
     chain = library.chain(params, n_vocab)
     ids = np.empty((n_vocab, 3), np.int32)
@@ -187,7 +188,7 @@ def theirs(library: Library, params: SamplingParams, logits: np.ndarray) -> Call
             data.data, data.size, data.selected, data.sorted = address, n_vocab, -1, False
             library.apply(chain, at)
             assert data.selected >= 0
-            # samplers may point `data` to memory of their own
+            # samplers may let `data` point to their own memory
             library.accept(chain, ctypes.c_int32.from_address(data.data + 12 * data.selected).value)
 
     return block
@@ -205,7 +206,7 @@ class Row:
 
 
 def measured(blocks: list[Callable[[], None]], rounds: int) -> list[tuple[float, float]]:
-    """Of each, in turn, after WARM blocks."""
+    """(fastest, median) of each function, run in turn, after WARM blocks."""
     taken: list[list[float]] = [[] for _ in blocks]
     for n in range(rounds + WARM):
         for block, times in zip(blocks, taken, strict=True):
@@ -217,7 +218,7 @@ def measured(blocks: list[Callable[[], None]], rounds: int) -> list[tuple[float,
 
 
 def table(rows: list[Row]) -> str:
-    """In Markdown: a line for the settings, columns for the vocabularies."""
+    """A Markdown table: one line per settings, one column per vocabulary."""
     names = list(dict.fromkeys(row.vocabulary for row in rows))
     lines = ["| settings | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
     for settings in dict.fromkeys(row.settings for row in rows):
@@ -234,7 +235,7 @@ def _cell(row: Row) -> str:
 
 
 def main() -> None:
-    """Measure, print, and write the page if asked to."""
+    """Measure, print, and with --write write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", type=Path, help="folder of libllama.so, or the file")
     parser.add_argument("--rounds", type=int, default=60)

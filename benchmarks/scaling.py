@@ -1,19 +1,19 @@
-"""How a model's speed grows with threads, beside what the machine does with as many, and what bounds each row.
+"""A model's speed by number of threads, beside the machine's limits for as many, and the bottleneck of each row.
 
     python benchmarks/scaling.py m.gguf                              1, 2, 4... threads up to the cores
     python benchmarks/scaling.py --shape llama-1b --type Q8_0 -t 1,4,8,16 --cpus 0-15 --peer path/to/llama-bench
 
 Three tests: a prompt, the generation of one sequence, and of 8 together. For every number of threads:
 
-    x 1, each     the rate against the first row's, and that divided by the threads: the efficiency
-    read, f32...  what plain loops do with as many threads (infer/bench/machine.py): GB/s, and Gop/s in registers
+    x 1, each     the rate divided by the first row's, and that divided by the threads: the efficiency
+    read, f32...  rates of plain loops with as many threads (infer/bench/machine.py): GB/s, and Gop/s in registers
     memory        share of the time that reading the bytes of its operations would take at that rate
-    arithmetic    the same of operations that arithmetic bounds. An operation is one or the other
+    arithmetic    the same for operations limited by arithmetic. An operation counts in one of the two
     bound by      the largest of the two and of the rest: small operations, and waiting for their ends, for other
                   threads, for a cache
 
-Efficiency falls where the limits do not grow either: compare it with the columns beside it. Threads of one core count
-as threads. With --cpus ours are pinned; the loops and the peer are not.
+Efficiency falls if the limits do not grow either: compare it with the columns beside it. Threads of one core count as
+threads. With --cpus our threads are pinned; the loops and the peer are not.
 """
 
 import argparse
@@ -45,7 +45,7 @@ LIMITS = ("threads", "read GB/s", "each", "f32 Gop/s", "each", "int8 Gop/s", "ea
 
 @dataclass(frozen=True)
 class Shares:
-    """Of the time of all operations: what they would take at the machine's limits."""
+    """Shares of the time of all operations that they would take at the machine's limits."""
 
     memory: float
     arithmetic: float
@@ -58,7 +58,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Measured:
-    """A test with some threads. `peer`: the other program's rate."""
+    """A test with a number of threads. `peer`: the other program's rate."""
 
     row: SpeedRow
     shares: Shares
@@ -66,7 +66,7 @@ class Measured:
 
 
 def shares_of(rows: Sequence[ProfileRow], machine: Machine) -> Shares:
-    """`of_limit` of an operation is that of its nearer limit; more than 1, from a cache, counts as 1."""
+    """Each operation counts for its nearer limit, with its `of_limit`; more than 1, from a cache, counts as 1."""
     total = sum(row.seconds for row in rows)
     memory = arithmetic = 0.0
     for row in rows:
@@ -79,7 +79,7 @@ def shares_of(rows: Sequence[ProfileRow], machine: Machine) -> Shares:
 
 
 def profiled(model: LoadedModel, test: BenchTest, machine: Machine) -> Shares:
-    """Of one pass through the layers as the test makes them, after one that is not counted."""
+    """Shares of one pass through the layers as in the test, after an uncounted pass."""
     rng = np.random.default_rng(0)
     seqs = [model.sequence() for _ in range(test.n_parallel)]
     try:
@@ -95,7 +95,7 @@ def profiled(model: LoadedModel, test: BenchTest, machine: Machine) -> Shares:
 
 
 def measure(path: Path, tests: BenchOptions, machine: Machine, cpus: Sequence[int]) -> list[Measured]:
-    """All tests with the threads of `machine`."""
+    """All tests with the machine's number of threads."""
     n = machine.n_threads
     models: list[LoadedModel] = []
     found: list[Measured] = []
@@ -113,7 +113,7 @@ def measure(path: Path, tests: BenchOptions, machine: Machine, cpus: Sequence[in
 
 
 def speed_rows(measured: Sequence[Measured]) -> list[tuple[str, ...]]:
-    """By test, then by threads; against the fewest threads of the same test."""
+    """Rows by test, then by threads; compared with the fewest threads of the same test."""
     rows = []
     for name in dict.fromkeys(m.row.test.name for m in measured):
         of_test = [m for m in measured if m.row.test.name == name]
@@ -140,7 +140,7 @@ def speed_rows(measured: Sequence[Measured]) -> list[tuple[str, ...]]:
 
 
 def limit_rows(machines: Sequence[Machine]) -> list[tuple[str, ...]]:
-    """What the machine does with each number of threads, and its efficiency against the first."""
+    """The machine's limits for each number of threads, and their efficiency compared with the first."""
     first = machines[0]
     rows = []
     for m in machines:
@@ -154,13 +154,13 @@ def limit_rows(machines: Sequence[Machine]) -> list[tuple[str, ...]]:
 
 
 def limits_text(m: Machine) -> str:
-    """A line for the progress: what is in the second table."""
+    """A progress line with the limits."""
     int8 = f", int8 {m.int8_gop_s:.1f} Gop/s" if m.int8_gop_s else ""
     return f"{m.n_threads} threads: read {m.read_gb_s:.1f} GB/s, f32 {m.f32_gflop_s:.1f} Gop/s{int8}"
 
 
 def with_peer(found: list[Measured], folder: Path, path: Path, n: int) -> list[Measured]:
-    """The same with the peer's rates: llama-bench's, and llama-batched-bench's for several sequences."""
+    """The same with the peer's rates, from llama-bench, and from llama-batched-bench for several sequences."""
     program, rates = llama_cpp(folder), dict[str, float]()
     for together in (False, True):
         if tests := [m.row.test for m in found if (m.row.test.n_parallel > 1) is together]:
@@ -171,7 +171,7 @@ def with_peer(found: list[Measured], folder: Path, path: Path, n: int) -> list[M
 
 
 def counts(given: str | None, cpus: Sequence[int]) -> list[int]:
-    """Numbers of threads to measure: those given, or 1, 2, 4... and as many as there are cores, or in the list."""
+    """Numbers of threads to measure: the given ones, or 1, 2, 4... and all cores, or all processors in the list."""
     if given is not None:
         return sorted(parse_ints(given, "-t", minimum=1))
     most = len(cpus) or default_threads()

@@ -1,16 +1,17 @@
-"""Streams over HTTP: tokens per second, time to the first token and the gaps between tokens, with and without a long
-prompt that is read beside them; what HTTP itself costs; and with `--peer` the same of llama-server in turn.
+"""Streams over HTTP: tokens per second, time to the first token and gaps between tokens, with and without a long prompt
+processed beside them; the cost of HTTP itself; and with `--peer` the same for llama-server, in turn.
 
     python benchmarks/serve_load.py MODEL.gguf [--peer path/to/llama-server] [--streams 1 4 8 16] [--tokens 128]
         [--prompt 64] [--beside 4000] [--rounds 3] [--json FILE]
 
-Each stream has a prompt of `--prompt` random tokens that nobody has read, and a greedy answer of `--tokens` (the end of
-text is ignored). `beside`: when the first stream is a quarter through, a prompt of `--beside` random tokens with an
-answer of one comes in; gaps are then those from its coming to its answer. Rounds of both sides alternate; figures are
+Each stream has a new prompt of `--prompt` random tokens, and a greedy answer of `--tokens` (the end of text is
+ignored). `beside`: when the first stream is a quarter through, a prompt of `--beside` random tokens with an answer of
+one token arrives; gaps are then those between its arrival and its answer. Rounds of both sides alternate; figures are
 medians of rounds, gaps percentiles over all of them. `in process`: the same answers from a Batcher without HTTP, as
-streams of text. Tokens per second are all tokens of the answers by the time from the first request to the last token.
+streams of text. Tokens per second are all tokens of the answers divided by the time from the first request to the last
+token.
 
-Nothing else may compute meanwhile: what others used is printed.
+Nothing else may compute meanwhile: the use by others is printed.
 """
 
 import argparse
@@ -42,13 +43,14 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 BUDGET = 1 << 30  # bytes of checkpoints
 PERCENTILES = (50, 95, 99)
-MOST_ID = 250  # random prompts are of the first tokens, which every vocabulary has
+MOST_ID = 250  # random prompts use the first tokens, which every vocabulary has
 STREAM = {"temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
 
 
 @dataclass
 class Round:
-    """What one round of one side gave; seconds. first: of each stream. beside: of the long prompt, to its answer."""
+    """One round of one side, in seconds. first: time to the first token of each stream. beside: of the long prompt,
+    until its answer."""
 
     n_tokens: int = 0
     seconds: float = 0.0
@@ -62,7 +64,7 @@ class Round:
 
 
 class Streams:
-    """One round: n streams of a server, and perhaps a long prompt beside them."""
+    """One round: n streams of a server, optionally with a long prompt beside them."""
 
     def __init__(self, port: int, prompts: Sequence[list[int]], n_tokens: int, long: list[int] | None) -> None:
         self.port, self.prompts, self.n_tokens, self.long = port, prompts, n_tokens, long
@@ -112,7 +114,7 @@ class Streams:
 
 
 def in_process(model: LoadedModel, prompts: Sequence[list[int]], n_tokens: int) -> Round:
-    """The same from a Batcher in this process."""
+    """The same answers from a Batcher in this process."""
     done, times = Round(), [list[float]() for _ in prompts]
     batcher = Batcher(model.runner, len(prompts))
     jobs = []
@@ -134,7 +136,7 @@ def in_process(model: LoadedModel, prompts: Sequence[list[int]], n_tokens: int) 
 
 @dataclass
 class Case:
-    """The rounds of one side with n streams; others: cores' worth of computing that was not ours."""
+    """The rounds of one side with n streams; others: average cores used by other processes."""
 
     n: int
     side: str
@@ -143,7 +145,7 @@ class Case:
     others: float | None = None
 
     def row(self, without: "Case | None") -> list[str]:
-        """without: the same without HTTP."""
+        """A row of the table. without: the same case without HTTP."""
         rates = [one.rate for one in self.rounds]
         gaps = np.array([gap for one in self.rounds for gap in one.gaps]) * 1000
         waits = [one.beside for one in self.rounds if one.beside is not None]
@@ -175,7 +177,7 @@ HEAD = [
 
 
 class Load:
-    """All cases of one number of streams. Prompts are new in every round."""
+    """All cases with one number of streams. Prompts are new in every round."""
 
     def __init__(self, given: argparse.Namespace, n: int) -> None:
         self.given, self.n, self.rng = given, n, random.Random(n)
@@ -186,9 +188,9 @@ class Load:
         return [self.rng.randrange(3, self.most) for _ in range(n)]
 
     def cases(self) -> list[Case]:
-        """Measured."""
+        """Measure and return the cases."""
         given, n = self.given, self.n
-        n_jobs = n + 1  # the long prompt has a place of its own
+        n_jobs = n + 1  # the long prompt has a slot of its own
         with Watch() as watch, ExitStack() as stack:
             sides: dict[str, Callable[[bool], Round]] = {}
             server = stack.enter_context(
@@ -204,7 +206,7 @@ class Load:
             sides["in process"] = lambda _: in_process(model, [self.ids(given.prompt) for _ in range(n)], given.tokens)
             found = [Case(n, side, beside) for beside in (False, True) for side in sides]
             found = [case for case in found if not (case.beside and case.side == "in process")]
-            for i in range(given.rounds + 1):  # the first compiles and measures steps
+            for i in range(given.rounds + 1):  # the first round compiles and measures steps
                 for case in found[:: 1 if i % 2 else -1]:
                     one = sides[case.side](case.beside)
                     if i:
@@ -220,14 +222,14 @@ class Load:
 
 
 def rows(cases: Sequence[Case]) -> Iterator[list[str]]:
-    """Of the table."""
+    """The rows of the table."""
     alone = next((case for case in cases if case.side == "in process"), None)
     for case in cases:
         yield case.row(alone if case.side == "hybrid" and not case.beside else None)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--peer", type=Path, help="llama-server")

@@ -1,12 +1,12 @@
-"""Many requests of mixed kinds to `hybrid serve`: clients that leave, bodies that are damaged or too large, and
-conversations that are sent back again and again.
+"""Many mixed requests to `hybrid serve`: clients that leave, damaged or too large bodies, and conversations that are
+sent back repeatedly.
 
     python benchmarks/serve_soak.py [MODEL.gguf] [--requests 20000] [--conversations 1000] [--alone 200] [--seed 0]
 
-Every request must get its answer, and the same one whenever it is asked again, streamed or whole. At the end `--alone`
-of the answers are asked of a new server that does one at a time, where their text and the bits of their logprobs must
-be the same. The server's resident memory is sampled all the time: in the second half it should be flat. Prints what
-was found; exits with 1 when anything is wrong. Nothing is timed, so the machine need not be idle.
+Every request must get its answer, and the same answer whenever it is repeated, streamed or whole. At the end `--alone`
+of the answers are requested from a new server that runs one at a time, where their text and the bits of their logprobs
+must be the same. The server's resident memory is sampled throughout: in the second half it should be flat. Prints the
+results; exits with 1 if anything is wrong. Nothing is timed, so the machine need not be idle.
 """
 
 import argparse
@@ -46,13 +46,13 @@ PARALLEL, QUEUE, CLIENTS = 4, 8, 16
 OPTIONS = ("--parallel", PARALLEL, "--queue", QUEUE, "-c", 1024, "--checkpoint-budget", "32MiB")
 WAIT = 300  # seconds: a request that takes longer is lost
 MOST_BODY = 32 << 20
-FLAT = 0.02  # of the memory at half time: what it may grow by afterwards
-LEAST_SAMPLES, LEAST_REQUESTS = 10, 2000  # before memory says anything
+FLAT = 0.02  # permitted growth in the second half, as a share of the memory at half time
+LEAST_SAMPLES, LEAST_REQUESTS = 10, 2000  # below these numbers memory is not judged
 
 
 @dataclass
 class Result:
-    """What a soak has found. memory: (requests done, resident bytes of the server, those of its ledger)."""
+    """Results of a soak. memory: samples of (requests done, resident bytes of the server, bytes of its ledger)."""
 
     n_done: int = 0
     n_alone: int = 0
@@ -63,8 +63,8 @@ class Result:
     memory: list[tuple[int, int, int]] = field(default_factory=list)
 
     def growth(self) -> tuple[float, float, float] | None:
-        """(bytes at half time, bytes that the second half has added, those that its ledger has) by lines through its
-        samples; None: too few to say."""
+        """(bytes at half time, growth in the second half, the ledger's growth) from lines fitted to the samples. None:
+        too few samples."""
         second = [sample for sample in self.memory if sample[0] >= self.n_done / 2]
         if len(second) < LEAST_SAMPLES or self.n_done < LEAST_REQUESTS:
             return None
@@ -74,13 +74,13 @@ class Result:
 
     @property
     def is_flat(self) -> bool:
-        """But for the ledger, which fills up to a budget of its own."""
+        """Without the ledger, which fills up to a budget of its own."""
         growth = self.growth()
         return growth is None or growth[1] - growth[2] <= FLAT * growth[0]
 
 
 class Soak:
-    """Asks `n` requests of a server with CLIENTS at a time."""
+    """Sends `n` requests to a server from CLIENTS clients at a time."""
 
     def __init__(self, server: Running, n: int, n_talks: int, seed: int) -> None:
         self.server, self.n = server, n
@@ -90,7 +90,7 @@ class Soak:
         self.known: dict[str, tuple[Ask, Answer]] = {}
         self.result = Result()
         self.n_vocab = 0
-        self.others: list[str] = []  # of OTHERS, those that this server has
+        self.others: list[str] = []  # the entries of OTHERS that this server has
         self._left = n
 
     async def run(self) -> None:
@@ -147,7 +147,7 @@ class Soak:
             await self._next_turn(connection, self.agents)
 
     async def _next_turn(self, connection: Connection, talks: list[Talk]) -> None:
-        talk = talks.pop(self.rng.randrange(len(talks)))  # nobody else asks it meanwhile
+        talk = talks.pop(self.rng.randrange(len(talks)))  # nobody else continues it meanwhile
         ask = talk.ask(self.rng)
         try:
             answer = await self._answered(connection, ask)
@@ -163,7 +163,7 @@ class Soak:
         await self._answered(connection, completion(self.rng, self.n_vocab))
 
     async def _other(self, connection: Connection) -> None:
-        """Of another API, where the server has one."""
+        """A request of another API, if the server has one."""
         if self.others:
             await self._answered(connection, other(self.rng, self.rng.choice(self.others)))
 
@@ -172,7 +172,7 @@ class Soak:
             await self._answered(connection, self.known[self.rng.choice(list(self.known))][0])
 
     async def _leave(self, connection: Connection) -> None:
-        """In the queue, while the prompt is read, or in the middle of the answer."""
+        """Leave in the queue, while the prompt is processed, or during the answer."""
         ask = completion(self.rng, self.n_vocab) if self.rng.random() < 0.5 else Talk(-1).ask(self.rng)
         stream = self.rng.random() < 0.6
         body = {**ask.body, "max_tokens": 300, "ignore_eos": True, "stream": stream}
@@ -193,7 +193,7 @@ class Soak:
         await self._refused(connection, path, body)
 
     async def _oversized(self, connection: Connection) -> None:
-        if self.rng.random() < 0.9:  # only said
+        if self.rng.random() < 0.9:  # the size is only stated
             await connection.send("POST", "/v1/completions", b'{"prompt": "', stated=MOST_BODY + 1)
             await self._refused(connection, "oversized", b"")
         else:
@@ -203,7 +203,7 @@ class Soak:
         connection.leave()
 
     async def _cut(self, connection: Connection) -> None:
-        """The client leaves in the middle of its body."""
+        """Leave within the request's body."""
         body = json.dumps({"prompt": sentence(self.rng, 40)}).encode()
         await connection.send("POST", "/v1/completions", body[:-5], stated=len(body))
         connection.leave()
@@ -239,7 +239,7 @@ class Soak:
             self._fault(f"{what} {body[:200]!r}: {status} {text[:200]!r}")
 
     async def _answered(self, connection: Connection, ask: Ask) -> Answer:
-        """Asks until the queue has room."""
+        """Ask until the queue has room."""
         stream = ask.path in (CHAT, COMPLETIONS) and self.rng.random() < 0.5
         while True:
             await connection.send("POST", ask.path, json.dumps(ask.streamed() if stream else ask.body).encode())
@@ -265,7 +265,7 @@ class Soak:
         return answer
 
     async def _look_at_the_end(self) -> None:
-        """Nothing is left running, and the server has said nothing of faults."""
+        """Check that nothing is left running, and that the server has reported no faults."""
         async with Connection(self.server.port) as connection:
             for _ in range(200):
                 _, text = await connection.ask("GET", "/metrics")
@@ -281,7 +281,7 @@ class Soak:
 
 
 async def ask_alone(server: Running, asks: list[tuple[Ask, Answer]], result: Result) -> None:
-    """Each with its conversation before it, one after the other."""
+    """Repeat the requests, each after its conversation, one after the other."""
     async with Connection(server.port) as connection:
         for ask, want in asks:
             for one in (*ask.earlier, ask):
@@ -296,7 +296,7 @@ async def ask_alone(server: Running, asks: list[tuple[Ask, Answer]], result: Res
 
 
 def soak(model: Path, n: int, n_talks: int, n_alone: int, seed: int = 0) -> Result:
-    """The result of n requests to a server of `model`."""
+    """Send n requests to a server of `model`; return the result."""
     with ours(model, *OPTIONS) as server:
         one = Soak(server, n, n_talks, seed)
         asyncio.run(one.run())
@@ -308,7 +308,7 @@ def soak(model: Path, n: int, n_talks: int, n_alone: int, seed: int = 0) -> Resu
 
 
 def report(result: Result) -> str:
-    """What people read."""
+    """The result as text."""
     lines = [f"{result.n_done} requests: {', '.join(f'{n} {kind}' for kind, n in result.kinds.most_common())}"]
     lines.append(f"statuses: {', '.join(f'{n} x {status}' for status, n in sorted(result.statuses.items()))}")
     lines.append(f"{result.n_alone} answers asked alone; other routes: {', '.join(result.others) or 'none'}")
@@ -329,7 +329,7 @@ def report(result: Result) -> str:
 
 
 def main() -> int:
-    """Prints the report."""
+    """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?", help="a GGUF file with a chat template (default: bundled)")
     parser.add_argument("--requests", type=int, default=20_000)

@@ -1,12 +1,12 @@
-"""Short answers beside streams that nobody reads: what a client waits that asks for one after the other.
+"""Short answers beside streams that nobody reads: how long a client waits that asks for one after the other.
 
     python benchmarks/serve_unread.py MODEL.gguf [--parallel 4] [--unread 24 100] [--idle 5000] [--requests 100]
 
-The client is 127.0.0.1, the streams are 127.0.0.2's: of 2000 tokens, and asked for anew as soon as the server drops
-them. `readers`: as many streams as there are places, read as they come. `--idle`: with connections that say nothing.
-Figures are seconds of answers of 16 tokens; `refused`: answers with another status than 200.
+The client is 127.0.0.1, the streams are 127.0.0.2's: of 2000 tokens, and requested again when the server drops them.
+`readers`: as many streams as slots, read as they arrive. `--idle`: with silent connections. Figures are seconds of
+answers of 16 tokens; `refused`: answers with a status other than 200.
 
-Nothing else may compute meanwhile: what others used is printed.
+Nothing else may compute meanwhile: the use by others is printed.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def asking(port: int, body: dict[str, Any]) -> bytes:
 
 
 class Streams:
-    """Streams that are asked for and not read, or read and dropped, until it is left."""
+    """Keeps streams open within the context that are requested and not read, or read and dropped."""
 
     def __init__(self, port: int, n: int, *, reads: bool) -> None:
         self.port, self.reads, self._rng = port, reads, random.Random(n)
@@ -85,7 +85,7 @@ class Streams:
 
 @contextmanager
 def idle(port: int, n: int) -> Iterator[None]:
-    """n silent connections, all of which the server has accepted. It may close them."""
+    """Keep n silent connections, all accepted by the server, which may close them."""
     with ExitStack() as stack:
         for _ in range(n):
             stack.enter_context(socket.create_connection((CLIENT, port)))
@@ -101,7 +101,7 @@ async def healthy(port: int) -> int:
 
 
 async def asked(port: int, n: int) -> tuple[list[float], int]:
-    """Seconds of short answers one after the other, and how many were refused."""
+    """Seconds of successive short answers, and how many were refused."""
     took, refused, rng = [], 0, random.Random(1)
     async with Connection(port) as connection:
         for _ in range(n):
@@ -115,7 +115,7 @@ async def asked(port: int, n: int) -> tuple[list[float], int]:
 
 
 def measured(given: argparse.Namespace, name: str, n: int, *, reads: bool = False, n_idle: int = 0) -> list[str]:
-    """A row of the table, of a server of its own."""
+    """A row of the table, from a new server."""
     options = ("--parallel", given.parallel, "-c", 4096, "--checkpoint-budget", 1 << 30)
     with ours(given.model, *options) as server, Watch() as watch:
         with Streams(server.port, given.parallel, reads=True):  # compiles, and measures steps
@@ -128,7 +128,7 @@ def measured(given: argparse.Namespace, name: str, n: int, *, reads: bool = Fals
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--parallel", type=int, default=4)

@@ -1,4 +1,4 @@
-"""Servers as processes of their own: ours and llama-server."""
+"""Our server and llama-server as processes."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ START_SECONDS = 600
 
 @dataclass(frozen=True)
 class Running:
-    """A server that answers. log: what it has written."""
+    """A server that answers. log: its output."""
 
     port: int
     process: subprocess.Popen[bytes]

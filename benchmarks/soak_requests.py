@@ -1,6 +1,6 @@
-"""What a soak asks: requests of all kinds, and how the answer to one is written down so that two can be compared.
+"""Requests of all kinds for a soak, and a form of their answers that can be compared.
 
-Every request that is answered has a seed and a text of its own, so that an answer given to somebody else shows.
+Every answered request has its own seed and text, so that another request's answer is noticed.
 """
 
 import json
@@ -20,7 +20,7 @@ Answer = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. earlier: the requests of its conversation before it, in order."""
+    """One request. earlier: the earlier requests of its conversation, in order."""
 
     path: str
     body: dict[str, Any]
@@ -28,7 +28,7 @@ class Ask:
 
     @property
     def key(self) -> str:
-        """The same for requests that must be answered in the same way."""
+        """Equal for requests that must get the same answer."""
         return json.dumps([self.path, self.body], sort_keys=True)
 
     def streamed(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Ask:
 
 
 def whole_answer(reply: dict[str, Any]) -> Answer:
-    """(text, reason, logprobs) of each choice of a response; of APIs without choices all that lasts."""
+    """(text, reason, logprobs) of each choice of a response; for APIs without choices all lasting fields."""
     if "choices" not in reply:
         return [(json.dumps(lasting(reply), sort_keys=True),)]
     return [(_text(choice), choice["finish_reason"], _logprobs(choice)) for choice in reply["choices"]]
@@ -45,7 +45,7 @@ def whole_answer(reply: dict[str, Any]) -> Answer:
 
 @dataclass
 class Parts:
-    """The same from the events of a stream."""
+    """The same, collected from the events of a stream."""
 
     texts: dict[int, str] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def _logprobs(choice: dict[str, Any]) -> list[float]:
 
 @dataclass
 class Talk:
-    """A conversation of a stateless client: everything is sent every time."""
+    """A conversation of a stateless client: all messages are sent every time."""
 
     number: int
     messages: list[dict[str, str]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Talk:
     n_begun: int = 0
 
     def ask(self, rng: random.Random) -> Ask:
-        """Its next turn; `heard` goes on."""
+        """Its next turn; `heard` continues it."""
         if not self.messages or len(self.asked) >= MOST_TURNS:
             self.n_begun += 1
             self.asked = []
@@ -104,14 +104,14 @@ class Talk:
         self.messages.append({"role": "assistant", "content": answer[0][0]})
 
     def forget(self) -> None:
-        """The question was not answered."""
+        """Remove the question, which was not answered."""
         self.messages.pop()
 
 
 @dataclass
 class Agent(Talk):
-    """Sends nearly the same prompt again and again: the time at its beginning changes, its list of tools grows, and
-    earlier messages are edited or left for another branch."""
+    """Sends nearly the same prompt repeatedly: the time at its beginning changes, its list of tools grows, and earlier
+    messages are edited or left for another branch."""
 
     tools: list[str] = field(default_factory=list)
     n_asked: int = 0
@@ -125,7 +125,7 @@ class Agent(Talk):
         questions = [i for i, message in enumerate(self.messages) if message["role"] == "user"]
         if len(questions) >= MOST_TURNS:
             self.messages, self.asked = [], []
-        elif kind < 0.4 and questions:  # back to an earlier question, for another one
+        elif kind < 0.4 and questions:  # back to an earlier question, to ask another one
             at = rng.choice(questions)
             self.messages, self.asked = self.messages[:at], self.asked[: questions.index(at)]
         self.messages.append({"role": "user", "content": f"{sentence(rng, 9)} ({self.number})"})
@@ -146,13 +146,13 @@ def sentence(rng: random.Random, most: int) -> str:
 
 
 def drawing(rng: random.Random) -> dict[str, Any]:
-    """How an answer is drawn: half of them greedily."""
+    """Sampling settings; half of them are greedy."""
     temperature = rng.choice((0, 0, 0.7, 1.2))
     return {"max_tokens": rng.randint(1, 12), "temperature": temperature, "seed": rng.getrandbits(40)}
 
 
 def completion(rng: random.Random, n_vocab: int) -> Ask:
-    """A prompt that is a text, tokens, or several."""
+    """A prompt as text, tokens, or a list of texts."""
     prompt: Any = rng.choice(
         [
             sentence(rng, 60),
@@ -177,7 +177,7 @@ VOLATILE = {"id", "created", "created_at", "completed_at", "timings", "usage", "
 
 
 def other(rng: random.Random, path: str) -> Ask:
-    """A request to one of OTHERS, which a server may not have; each has the same answer whenever it is asked."""
+    """A request to one of OTHERS, which a server may lack; its answer never changes."""
     text, draw = sentence(rng, 30), drawing(rng)
     if path == "/completion":
         body = {"prompt": text, "n_predict": draw["max_tokens"], **draw}
@@ -195,7 +195,7 @@ def other(rng: random.Random, path: str) -> Ask:
 
 
 def lasting(reply: Any) -> Any:
-    """What of a reply is the same whenever it is asked."""
+    """A reply without the fields that change between requests."""
     if isinstance(reply, dict):
         return {key: lasting(value) for key, value in reply.items() if key not in VOLATILE}
     return [lasting(one) for one in reply] if isinstance(reply, list) else reply
@@ -203,7 +203,7 @@ def lasting(reply: Any) -> Any:
 
 def broken(rng: random.Random) -> tuple[str, bytes]:
     """(path, body) that must be refused."""
-    path = rng.choice((CHAT, COMPLETIONS, "/detokenize"))  # /tokenize takes a prompt, whatever stands beside it
+    path = rng.choice((CHAT, COMPLETIONS, "/detokenize"))  # /tokenize accepts a prompt, whatever other fields there are
     body: Any = rng.choice(
         [
             {"prompt": 5},

@@ -1,19 +1,19 @@
-"""Tokens per second with `--spec ngram` or `--draft` beside plain, on a prompt that asks for a summary of a text: the
-same output, median of interleaved rounds.
+"""Tokens per second with `--spec ngram` or `--draft` compared with plain, for a prompt that asks for a summary of a
+text: the same output, median of interleaved rounds.
 
     python benchmarks/speculation.py MODEL.gguf [--tokens 64] [--rounds 3] [--case own quotes words]
     python benchmarks/speculation.py MODEL.gguf --draft SMALL.gguf [--predicts 0 0.5 0.7 0.9] [--tokens 256]
 
-own     what the model itself says, greedy
+own     the model's own greedy answer
 quotes  a summary made of sentences of the text, as models often write them
-words   a summary in other words, where hardly a guess comes true: what guessing costs
+words   a summary in other words, where hardly any guess is right: the cost of guessing
 
-Models without training cannot write the last two. Their tokens are drawn from a given text instead of the logits, which
-are computed all the same: the passes, and which guesses come true, are those of a model that writes this text.
+Untrained models cannot write the last two. Their tokens are taken from a given text instead of the logits, which are
+computed all the same: the passes, and the right guesses, are those of a model that writes this text.
 
-With --draft the text goes on as it does, and the draft foretells each token with the given chance, right ones and wrong
-ones with the same confidence: all its passes are computed, what they say is replaced. A real one is sure of some tokens
-and not of others, which is worth more.
+With --draft the text is the prose's own continuation. The draft predicts each token with the given chance, and is
+equally confident in right and wrong ones: all its passes are computed, and their results replaced. A real draft is sure
+of some tokens and not of others, which is worth more.
 """
 
 import argparse
@@ -47,7 +47,7 @@ put a few layers of the first kind between many of the second."""
 
 
 class Dictated(Sampler):
-    """Draws the tokens of a text, whatever the logits are."""
+    """Samples the tokens of a text, whatever the logits are."""
 
     def __init__(self, ids: list[int], n_vocab: int) -> None:
         super().__init__(SamplingParams(temp=0), n_vocab)
@@ -59,7 +59,7 @@ class Dictated(Sampler):
 
 
 class Foretelling(Draft):
-    """Says the tokens of a text, each with a chance, whatever its logits are."""
+    """Predicts the tokens of a text, each with the same chance, whatever its logits are."""
 
     def __init__(self, model: LoadedModel, main: LoadedModel) -> None:
         super().__init__(model, main)
@@ -73,7 +73,7 @@ class Foretelling(Draft):
 
 
 def texts(n_tokens: int, tok: Tokenizer) -> tuple[list[int], dict[str, list[int] | None]]:
-    """The prompt, and for each case the answer that is dictated."""
+    """The prompt, and for each case the dictated answer."""
     paragraphs = [p for p in PROSE.read_text(encoding="utf-8").split("\n\n") if p.count(". ") > 1][:PARAGRAPHS]
     quoted = " ".join("It says: " + ". ".join(p.split(". ")[1:3]) + "." for p in paragraphs)
     answers = {"quotes": quoted, "words": WORDS}
@@ -97,7 +97,7 @@ def once(
 def measure(
     model: LoadedModel, tokenizer: Tokenizer, cases: list[str], n_tokens: int, rounds: int
 ) -> Iterator[list[str]]:
-    """A row of the table for each case."""
+    """One row of the table for each case."""
     prompt, answers = texts(n_tokens, tokenizer)
     seq = model.sequence()
     for name in cases:
@@ -106,8 +106,8 @@ def measure(
         rates: dict[bool, list[float]] = {False: [], True: []}
         said: list[list[int]] = []
         guessed = came_true = 0
-        for i in range(rounds + 1):  # the first compiles
-            for speculate in (False, True)[:: 1 if i % 2 else -1]:  # turn about: what comes first is slower or faster
+        for i in range(rounds + 1):  # the first round compiles
+            for speculate in (False, True)[:: 1 if i % 2 else -1]:  # alternating, because the order matters
                 rate, result = once(seq, prompt, answer, n, speculate)
                 said.append(result.ids)
                 if i:
@@ -123,7 +123,7 @@ def measure(
 def measure_draft(
     model: LoadedModel, small: Path, tokenizer: Tokenizer, chances: list[float], n: int, rounds: int
 ) -> None:
-    """Prints a row for each chance."""
+    """Print a row for each chance."""
     ids = tokenizer.encode(PROSE.read_text(encoding="utf-8"))
     prompt, answer = ids[:300], ids[300 : 300 + n]
     loaded = LoadedModel.load(small, n_ctx=2048, n_seq_max=SEQUENCES, n_threads=model.n_threads)
@@ -134,9 +134,9 @@ def measure_draft(
     for chance in chances:
         draft.chance = chance
         rates: dict[bool, list[float]] = {False: [], True: []}
-        for i in range(rounds + 1):  # the first compiles
+        for i in range(rounds + 1):  # the first round compiles
             for speculate in (False, True)[:: 1 if i % 2 else -1]:
-                if speculate and i <= 1:  # as at its first text, but for what passes take
+                if speculate and i <= 1:  # as for its first text, except for the known times of passes
                     draft.odds, draft.credit = Odds(), Credit(AT_START)
                 rate, result = once(seq, prompt, answer, len(answer), speculate)
                 if i:
@@ -154,7 +154,7 @@ def measure_draft(
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--tokenizer", type=Path, help="a model to take it from: random ones know bytes")

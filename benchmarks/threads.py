@@ -1,12 +1,12 @@
-"""What threads cost: per op, beside a busy neighbour, with a thread too many, with a core too few.
+"""Costs of threads: per op, beside a busy neighbour, with a thread too many, with a core too few.
 
     python benchmarks/threads.py                                  cost of an op, of a run, of a wake-up
-    python benchmarks/threads.py --model m.gguf                   and what a neighbour takes from a model's speed
+    python benchmarks/threads.py --model m.gguf                   and how a neighbour slows a model
     python benchmarks/threads.py --model m.gguf --peer DIR        DIR holds llama-bench
 
-The neighbour is one other process that computes all the time; where it runs is up to the system. Quiet and disturbed
-runs alternate, and the medians of the rounds are compared. `crowded` is one thread more than there are cores; in
-`one core` the process is confined to a single core, with as many threads as before.
+The neighbour is one other process that computes all the time; the system decides where it runs. Quiet and disturbed
+runs alternate, and the medians of the rounds are compared. `crowded` is one thread more than there are cores; in `one
+core` the process is confined to a single core, with as many threads as before.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def neighbour() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """All threads of this process on one core."""
+    """Confine all threads of this process to one core."""
     before = os.sched_getaffinity(0)
     _confine({min(before)})
     try:
@@ -78,7 +78,7 @@ def empty_program(n_ops: int, n_threads: int):
 
 
 def op_costs(n_threads: int) -> tuple[float, float]:
-    """Microseconds of one op in a long program, and of a run of a single op, waking the others included."""
+    """Microseconds of one op in a long program, and of a run of a single op, including waking the other threads."""
     pool = Pool(n_threads)
     long, short = empty_program(5000, n_threads), empty_program(1, n_threads)
     per_op, per_run = [], []
@@ -112,7 +112,7 @@ def speeds(model: LoadedModel, n_prompt: int, n_gen: int) -> dict[str, float]:
 
 
 def peer_speeds(peer: Path, path: Path, n_prompt: int, n_gen: int, n_threads: int) -> dict[str, float]:
-    """The same by llama-bench, one repetition."""
+    """The same from llama-bench, one repetition."""
     command = [peer / "llama-bench", "-m", path, "-p", n_prompt, "-n", n_gen, "-t", n_threads, "-r", 1, "-o", "json"]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
     return {"prompt" if r["n_prompt"] else "generation": float(r["avg_ts"]) for r in json.loads(done.stdout)}
@@ -130,7 +130,7 @@ def compare(measure: Measure, disturbed: Callable[[], contextlib.AbstractContext
 
 
 def model_rows(args: argparse.Namespace) -> list[tuple[str, ...]]:
-    """One row per program, disturbance and test: quiet, disturbed, what is left."""
+    """One row per program, disturbance and test: quiet rate, disturbed rate, remaining share."""
     rows: list[tuple[str, ...]] = []
 
     def add(who: str, what: str, rates: dict[str, tuple[float, float]]) -> None:
