@@ -1,4 +1,4 @@
-"""The cases of tests/data/chat: what other programs' tests say of answers with thoughts and tool calls."""
+"""The cases of tests/data/chat: answers with thoughts and tool calls, from other programs' tests."""
 
 import functools
 import json
@@ -17,19 +17,19 @@ DATA = Path(__file__).resolve().parent.parent / "data" / "chat"
 FILES = {"llama.cpp": "llama_cpp_cases.json", "ollama": "ollama_cases.json", "vllm": "vllm_cases.json"}
 Json = dict[str, Any]
 
-# Cases of other families whose cases are all read as llama.cpp reads them.
+# Other families; all their cases are read as llama.cpp reads them.
 MORE = ("ByteDance-Seed-OSS", "GLM-4.6", "GigaChat3.1-10B-A1.8B", "MiniMax-M2", "Spark2.5", "StepFun3.5-Flash")
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What a file says of one answer.
+    """One answer and its expected parts.
 
-    name      whose, and LINE TEMPLATE of test-chat.cpp or the test's name
-    wanted    "thoughts", "text", "calls" (name and arguments) and "ids" of calls, where the case says them
-    asked     how llama.cpp's prompt ends: what its template writes before an answer, and what the answer continues
+    name      the program, and LINE TEMPLATE of test-chat.cpp or the test's name
+    wanted    "thoughts", "text", "calls" (name and arguments) and "ids" of calls, if the case has them
+    asked     the end of llama.cpp's prompt: its template's text before an answer, and the answer's given beginning
     unparsed  thoughts stay in the text: llama.cpp's reasoning_format none
-    schema    what the text is to fit
+    schema    the schema that the text has to fit
     """
 
     name: str
@@ -50,7 +50,7 @@ class Case:
 
 
 def cases(whose: str) -> Iterator[Case]:
-    """Those of the families that are ours, and of those that are read all the same."""
+    """The cases of our families, and of the other families in MORE."""
     data = json.loads((DATA / FILES[whose]).read_text(encoding="utf-8"))
     for given in data["cases"]:
         if whose == "llama.cpp" and not (data["families"][given["template"]]["ours"] or given["template"] in MORE):
@@ -102,7 +102,7 @@ def as_message(expected: Json) -> Json:
 
 
 def value_of(arguments: str) -> Any:
-    """As llama.cpp's tests compare them: what is not complete, or empty, is nothing."""
+    """Arguments as llama.cpp's tests compare them: None if incomplete or empty."""
     try:
         return json.loads(arguments)
     except ValueError:

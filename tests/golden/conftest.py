@@ -1,4 +1,4 @@
-"""Converted reference checkpoints, made once."""
+"""Converted reference checkpoints, each made once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture(scope="session")
 def golden(data_dir: Path, bundled: Path) -> Callable[[str], Golden]:
-    """golden(name); names outside the repository skip where the full set is absent."""
+    """golden(name); skips the test if the name needs the full set and that is missing."""
 
     def find(name: str) -> Golden:
         if name in IN_REPOSITORY:
@@ -43,7 +43,7 @@ def quantized(converted: Callable[..., Path]) -> Callable[..., Path]:
     """quantized(name, type, **options) -> path, made from the f32 file."""
 
     def make(name: str, kind: FileType | str, **options: Any) -> Path:
-        source = converted(name)  # in a folder that is named after all that it depends on
+        source = converted(name)  # its folder is named after all its inputs
         shown = kind.name if isinstance(kind, FileType) else kind
         key = f"{source} {options}"
         return made(f"{name}-{shown}.gguf", key, lambda path: quantize(source, path, kind, n_threads=1, **options))

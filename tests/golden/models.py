@@ -1,4 +1,4 @@
-"""Reference checkpoints with what transformers makes of them in float32."""
+"""Reference checkpoints with transformers' results in float32."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 # Largest difference between the reference's own float32 and float64 logits: an independent float32 implementation
-# cannot be expected to come closer than a few times this.
+# cannot be expected to differ by less than a few times this.
 NOISE = {
     "jamba-dense": 2.3e-5,
     "jamba-moe": 1.7e-5,
@@ -53,7 +53,7 @@ NOISE = {
     "qwen4-exp": 1.8e-5,
     "deepseek-v4": 2.2e-5,
 }
-# What the file's embedding is multiplied by, where that is no key of its own.
+# Factor of the file's embedding, if it is not a key of the file.
 EMBEDDING_SCALE = {"falcon-h1": 3.0, "falcon-h1-gate": 2.4}
 SCALED_BY_THE_LOOKUP = ("gemma4",)  # in transformers the embedding itself multiplies
 BUNDLED = "jamba-11m"
@@ -64,7 +64,7 @@ PROMPTS = ("short", "p64", "p300")
 
 @dataclass(frozen=True)
 class Golden:
-    """One checkpoint: `source` its Hugging Face folder, `folder` what the reference computed with it."""
+    """One checkpoint: `source` is its Hugging Face folder, `folder` has the reference's results."""
 
     name: str
     source: Path

@@ -2,7 +2,7 @@
 nothing of this package: peer_converter.py FOLDER_OF_LLAMA_CPP JOBS, where JOBS is a JSON list of objects:
 
     arguments  of convert_hf_to_gguf.py
-    pre        what it writes as tokenizer.ggml.pre where it does not know the tokenizer by its hash
+    pre        value for tokenizer.ggml.pre if it does not know the tokenizer's hash
 """
 
 import importlib
@@ -10,7 +10,7 @@ import json
 import sys
 from typing import Any
 
-# Models for which it wants a tokenizer of their own; ours is byte-level BPE, like that of the others.
+# Models for which it expects special tokenizers; ours is byte-level BPE, as for the others.
 OWN_TOKENIZERS = (
     ("conversion.ernie", "Ernie4_5Model"),
     ("conversion.glm", "Glm4Model"),
@@ -41,7 +41,7 @@ def main() -> None:
         sys.argv = ["convert_hf_to_gguf.py", *job["arguments"]]
         try:
             program.main()
-        except (Exception, SystemExit) as error:  # the others go on; the test says which file is missing
+        except (Exception, SystemExit) as error:  # the others continue; the test reports the missing file
             print(f"REFUSED {job['arguments'][0]}: {type(error).__name__}: {error}")
 
 

@@ -1,8 +1,8 @@
-"""Answers with thoughts and tool calls, read as the tests of llama.cpp, ollama and vLLM read them.
+"""Answers with thoughts and tool calls, parsed as in the tests of llama.cpp, ollama and vLLM.
 
-tests/data/chat/README.md says what the cases are. Every answer comes whole, in two pieces wherever it is cut, and
-character by character: it is the same message. As in those tests, white space at the ends of texts does not count, and
-arguments are compared as JSON.
+tests/data/chat/README.md describes the cases. Every answer arrives whole, in two pieces cut at every position, and
+character by character, and always gives the same message. As in those tests, whitespace at the ends of texts does not
+count, and arguments are compared as JSON.
 """
 
 import json
@@ -31,7 +31,7 @@ QUOTES = "what looks like the end of a text ends it: held to a schema, a text ha
 NOTHING_LOST = "a text behind a call is never dropped"
 SCHEMA = "the schema says which type"
 
-# What is read otherwise on purpose, and why.
+# Answers that are deliberately read otherwise, and why.
 OTHERWISE = {
     "llama.cpp: 2377 Qwen3.5-4B": "thoughts that are opened twice are thoughts, the mark is none",
     "llama.cpp: 2648 mistralai-Ministral-3-14B-Reasoning-2512": FENCE,
@@ -64,7 +64,7 @@ OTHERWISE = {
 
 NO_FIELD = "the template takes thoughts in no field of a message"
 
-# Messages that come back otherwise than the model wrote them.
+# Messages that are rendered otherwise than the model wrote them.
 COMES_BACK_OTHERWISE = {
     "llama.cpp: 2606 mistralai-Ministral-3-14B-Reasoning-2512": NO_FIELD,
     "llama.cpp: 2611 mistralai-Ministral-3-14B-Reasoning-2512": NO_FIELD,
@@ -77,7 +77,7 @@ COMES_BACK_OTHERWISE = {
 
 CLOSED = "where nothing switches thoughts off, they stand in the prompt, empty"
 
-# Prompts that end otherwise than llama.cpp's.
+# Prompts that do not end like llama.cpp's.
 ASKED_OTHERWISE = {
     "llama.cpp: 5270 LFM2.5-8B-A1B": CLOSED,
     "llama.cpp: 5276 LFM2.5-8B-A1B": CLOSED,
@@ -86,7 +86,7 @@ ASKED_OTHERWISE = {
 
 
 def reader_of(case: Case, pieces: Sequence[str]) -> AnswerReader:
-    """What has read all pieces, and told in parts what it knows."""
+    """A reader after all pieces; checks that its parts add up."""
     form, new_id = template_of(case.template)[1], map("id{}".format, count()).__next__
     reader = AnswerReader(form, offered(case), thinks=thinks(case), continues=case.continues, new_id=new_id)
     parts = [part for piece in pieces for part in reader.push(piece)] + reader.finish()
@@ -101,10 +101,10 @@ def reader_of(case: Case, pieces: Sequence[str]) -> AnswerReader:
 
 
 def found(case: Case, pieces: Sequence[str]) -> Json:
-    """The message as the case wants it."""
+    """The parsed message, in the form of the case."""
     reader, form = reader_of(case, pieces), template_of(case.template)[1]
     thoughts, text = reader.thoughts, reader.text
-    if case.continues:  # the case wants the whole message
+    if case.continues:  # the case has the whole message
         last = case.messages[-1]
         thoughts = (last.get("reasoning_content", "") if form.thoughts else "") + thoughts
         text = text if thinks(case) else last["content"] + text
@@ -119,7 +119,7 @@ def found(case: Case, pieces: Sequence[str]) -> Json:
 
 
 def close_to_marks(case: Case, text: str) -> str:
-    """Without the white space at marks of thoughts, which is not part of them."""
+    """The text without whitespace at thought tags, which does not belong to thoughts."""
     thoughts = template_of(case.template)[1].thoughts
     for mark in (thoughts.opening, thoughts.closing) if thoughts else ():
         text = mark.join(part.strip() for part in text.split(mark))
@@ -127,7 +127,7 @@ def close_to_marks(case: Case, text: str) -> str:
 
 
 def wanted(case: Case, of: Json) -> Json:
-    """What the case says, of what it says nothing of as it was found."""
+    """The case's expected message; fields that it leaves open are taken from `of`."""
     want = dict(case.wanted)
     if case.unparsed:
         want["text"] = close_to_marks(case, want["text"])
@@ -137,14 +137,15 @@ def wanted(case: Case, of: Json) -> Json:
 
 
 def splits(text: str, most: int | None = None) -> Iterator[Sequence[str]]:
-    """Character by character, and in two at every place, or at about `most` places."""
+    """The whole text, the text in two pieces cut at every position (or at about `most` positions), and its
+    characters."""
     yield text
     for at in range(1, len(text), max(1, len(text) // most) if most else 1):
         yield text[:at], text[at:]
 
 
 def test_the_cases_are_all_there() -> None:
-    """Every run of llama.cpp's 425 cases, some of which run with three templates; those that are read here."""
+    """All runs of llama.cpp's 425 cases, some with three templates; and the numbers that are read here."""
     data = json.loads((DATA / FILES["llama.cpp"]).read_text(encoding="utf-8"))
     assert len(data["cases"]) == 463 and len({case["line"] for case in data["cases"]}) == 425
     n = {whose: sum(case.name.startswith(whose) for case in CASES) for whose in FILES}
@@ -154,7 +155,7 @@ def test_the_cases_are_all_there() -> None:
 
 
 def with_mark(case: Case) -> Any:
-    """In the inner loop short answers of our families are enough."""
+    """The inner loop runs only short answers of our families."""
     is_quick = case.name.startswith("llama.cpp") and case.template not in MORE and len(case.input) <= 200
     return pytest.param(case, id=case.name, marks=() if is_quick else pytest.mark.exhaustive)
 
@@ -186,7 +187,7 @@ COME_BACK = [case for case in CASES if case.reconstructs and OTHERWISE.get(case.
 
 @pytest.mark.parametrize("case", COME_BACK, ids=lambda case: case.name)
 def test_a_message_that_comes_back_is_written_as_the_model_wrote_it(case: Case) -> None:
-    """llama.cpp's expect_reconstruction: the conversation with the answer begins with the prompt and the answer."""
+    """llama.cpp's expect_reconstruction: the rendered conversation begins with the prompt and the answer."""
     message = message_of(reader_of(case, (case.input,)))
     more = [{"role": "tool", "tool_call_id": call["id"], "content": "42"} for call in message.get("tool_calls", [])]
     whole = prompt_of(case, [message, *(more or [{"role": "user", "content": "Go on."}])]).text
@@ -199,6 +200,6 @@ ASKED = [case for case in CASES if case.asked and OTHERWISE.get(case.name) != ON
 
 @pytest.mark.parametrize("case", ASKED, ids=lambda case: case.name)
 def test_a_prompt_ends_as_llama_cpp_has_it(case: Case) -> None:
-    """But for white space at the marks of thoughts that we write ourselves."""
+    """Except whitespace at thought tags that we write ourselves."""
     text, end = close_to_marks(case, prompt_of(case).text), close_to_marks(case, case.asked)
     assert text.endswith(end) != (case.name in ASKED_OTHERWISE), text

@@ -1,4 +1,4 @@
-"""What llama.cpp's tests have models write may be drawn: its grammars take each of these answers, and so do ours."""
+"""The answers in llama.cpp's tests may be sampled: its grammars accept each of them, and so do ours."""
 
 import json
 from functools import cache
@@ -19,7 +19,7 @@ ORDER = "parameters stand in the order of the schema"
 LITERALS = "in lists and objects literals are JSON's"
 AT_ONCE = "who must call a tool says nothing before"
 
-# What may not be drawn, and why.
+# Answers that may not be sampled, and why.
 REFUSED = {
     "llama.cpp: 2447 Qwen3.5-4B": AT_ONCE,
     "llama.cpp: 2553 Qwen3.5-4B": AT_ONCE,
@@ -43,7 +43,7 @@ def tokenizer(kind: int) -> Tokenizer:
 
 
 def fits(case: Case, kind: int) -> bool:
-    """Whether the answer may be drawn: all of it, or of one that is cut off, what is there."""
+    """Whether the answer, or a cut answer as far as it goes, may be sampled."""
     vocabulary = tokenizer(kind)
     schema = Grammar.json_schema(json.dumps(case.schema)) if case.schema else None
     grammar = answer_grammar(
@@ -76,5 +76,5 @@ DRAWN = [
 @pytest.mark.parametrize("kind", [NORMAL, CONTROL])
 @pytest.mark.parametrize("case", DRAWN, ids=lambda case: case.name)
 def test_what_a_model_writes_may_be_drawn(case: Case, kind: int) -> None:
-    """kind: whether the marks are text or tokens of their own."""
+    """kind: whether tags are text or special tokens."""
     assert fits(case, kind) != (case.name in REFUSED)

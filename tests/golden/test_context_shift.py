@@ -1,4 +1,4 @@
-"""A shifted context goes on as llama-completion's does (context_shift/README.md)."""
+"""A shifted context continues as llama-completion's does (context_shift/README.md)."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Embeddings of transformers (BertModel in float32), and llama.cpp's out of our file.
+"""Embeddings of transformers (BertModel in float32), and of llama.cpp with our file.
 
 The second needs PEER=path/to/llama.cpp/build/bin with llama-embedding in it.
 """
@@ -53,7 +53,7 @@ def test_bert_of_transformers(kind: str, least: float, shared_dir: Path, tmp_pat
 @pytest.mark.skipif(not PEER, reason="PEER names no folder of llama.cpp's programs")
 @pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
 def test_llama_cpp_agrees(pooling: str, data_dir: Path, tmp_path: Path) -> None:
-    """Its GELU is the tanh formula in f16, which is what the difference is made of."""
+    """Its GELU is the tanh formula in f16, which causes the difference."""
     source = random_checkpoints.write(random_checkpoints.ENCODERS["bert-even"], tmp_path / "model")
     path, texts = tmp_path / "bert.gguf", tmp_path / "texts"
     convert(source, path, outtype="f32", tokenizer=data_dir / "tokenizers" / "wordpiece")

@@ -1,4 +1,4 @@
-"""HellaSwag: llama-perplexity's accuracy on the same tasks, and the scores of every text alone."""
+"""HellaSwag: llama-perplexity's accuracy on the same tasks, and the scores of each text alone."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 pytestmark = pytest.mark.exhaustive
 
 PEER = os.environ.get("PEER", "")
-# Right answers of 40, F32 files: llama-perplexity --hellaswag (commit 0c1e57098) has the same for the Jamba; of models
-# as quick as the Mamba it loses its last lines. That one is held by the scores of each text alone, below.
+# Right answers of 40, with F32 files: llama-perplexity --hellaswag (commit 0c1e57098) has the same for the Jamba; for
+# models as quick as the Mamba it loses its last lines. The Mamba is checked by the scores of each text alone, below.
 EXPECTED = {"jamba-11m": 16, "mamba-bf16": 12}
 
 

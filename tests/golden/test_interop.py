@@ -1,6 +1,6 @@
-"""Files equal to those of llama.cpp's converter and quantizer, but for differences that are meant (interop/README.md).
+"""Our files equal those of llama.cpp's converter and quantizer, except for deliberate differences (interop/README.md).
 
-interop/NAME.json holds what those tools wrote for the checkpoints of the repository: every key, every tensor's digest.
+interop/NAME.json holds those tools' output for the repository's checkpoints: every key, every tensor's digest.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.quant.policy import Options, SsmType
 
-pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
+pytestmark = pytest.mark.slow  # takes ten seconds, which the inner loop can do without
 
 INTEROP = Path(__file__).with_name("interop")
 OUTTYPES = ("auto", "f32", "f16", "bf16", "q8_0")
@@ -33,16 +33,17 @@ def token_type(at: int, value: int) -> Callable[[list[int]], list[int]]:
     return lambda types: [*types[:at], value, *types[at + 1 :]]
 
 
-# What llama.cpp's converter writes where we write something else on purpose: a value, a function of ours, or nothing.
-# - unknown_token_id: its loader takes 0 otherwise, which in Jamba is padding. That token is of type UNKNOWN (2) in the
+# Deliberate differences: the values of llama.cpp's converter for keys that we write otherwise. A value, a function of
+# our value, or ABSENT.
+# - unknown_token_id: its loader takes 0 otherwise, which in Jamba is padding. That token has type UNKNOWN (2) in the
 #   tokenizer's own file; there it becomes CONTROL (3) because special_tokens_map.json lists it.
 # - eot_token_id: the token that ends a turn of the chat template; its loader guesses it from the text.
-# - general.name: the type of the weights is no part of a model's name; general.file_type says it.
-# - hybrid.*, dt_b_c_rms_epsilon: keys of ours, which its loader passes over.
+# - general.name: the weights' type does not belong in a model's name; general.file_type has it.
+# - hybrid.*, dt_b_c_rms_epsilon: our keys, which its loader ignores.
 # - Falcon-Mamba's 2023 tokens: rounded up to 2024 there, although the checkpoint's embedding has 2023 rows; its loader
 #   refuses that file.
-# - a unigram tokenizer.model: called "llama" (a BPE) there, which splits text differently; its loader calls them "t5".
-# - add_eos_token: its tools abort on the checkpoint's `true`, and prompts go on.
+# - a unigram tokenizer.model: called "llama" (a BPE) there, which splits text differently; its loader calls it "t5".
+# - add_eos_token: its tools abort on the checkpoint's `true`, and prompts continue.
 MEANT: dict[str, dict[str, Any]] = {
     "jamba-11m": {
         "tokenizer.ggml.unknown_token_id": ABSENT,
@@ -78,7 +79,7 @@ def digest(data: bytes) -> str:
 
 
 def shortened(value: Any, kind: ValueType) -> Any:
-    """As in interop/make.py."""
+    """Shorten a value as interop/make.py does."""
     if isinstance(value, str):
         return value if len(value) <= LONG else {"n": len(value), "sha256": digest(value.encode())}
     if not isinstance(value, list):
@@ -96,7 +97,7 @@ def plain(value: Any) -> Any:
 
 
 def as_llama_cpp(name: str, file: GGUFFile) -> dict[str, tuple[Any, ValueType | ArrayOf]]:
-    """The file's pairs with the differences that are meant taken back."""
+    """The file's pairs, with the deliberate differences undone."""
     metadata = {}
     for key, ours in file.metadata.items():
         theirs = MEANT[name].get(key, plain(ours))
@@ -122,10 +123,10 @@ def test_keys_of_the_converter(name: str, converted: Callable[..., Path]) -> Non
 @pytest.mark.parametrize("outtype", OUTTYPES)
 @pytest.mark.parametrize("name", IN_REPOSITORY)
 def test_tensors_of_the_converter(name: str, outtype: str, converted: Callable[..., Path]) -> None:
-    """Names, order, shapes, types and bytes. -exp(A_log) is computed in f64 here, so nearest to the exact value; there
-    in f32, and some values are one unit in the last place away (`ulps`)."""
+    """Names, order, shapes, types and bytes. -exp(A_log) is computed in f64 here and thus rounded correctly; in f32
+    there, so some values differ by one unit in the last place (`ulps`)."""
     rows = recorded(name)["tensors"]
-    known = "bf16" if outtype == "auto" else outtype  # they are all bf16 checkpoints
+    known = "bf16" if outtype == "auto" else outtype  # all checkpoints are bf16
     with GGUFFile.open(converted(name, outtype)) as file:
         assert list(file.tensors) == [row["name"] for row in rows]
         for row in rows:
@@ -160,7 +161,7 @@ def test_tensors_of_the_quantizer(
 def test_a_file_without_our_keys_runs(
     name: str, golden: Callable[[str], Golden], converted: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """What llama.cpp's converter writes, and no key of ours, is enough to run the model."""
+    """The keys of llama.cpp's converter suffice to run the model."""
     path = tmp_path / "theirs.gguf"
     with GGUFFile.open(converted(name)) as file, GGUFWriter(path, None) as writer:
         for key, (value, kind) in as_llama_cpp(name, file).items():
@@ -188,8 +189,8 @@ def rows_of_perplexity() -> list[Any]:
 def test_perplexity_of_llama_cpp(
     row: dict[str, Any], prose: Path, converted: Callable[..., Path], quantized: Callable[..., Path]
 ) -> None:
-    """0.1 % at f32, 0.3 % quantized: there activations are rounded to 8 bits, in blocks of its own choice; here in fast
-    mode (tried with 256 tokens), and not at all in exact mode (with 512)."""
+    """Within 0.1 % for f32, 0.3 % quantized: llama.cpp rounds activations to 8 bits in its own blocks; we round in fast
+    mode (checked with 256 tokens), and not at all in exact mode (with 512)."""
     text = prose.read_bytes()
     recorded_of = json.loads((INTEROP / "perplexity.json").read_text(encoding="utf-8"))["text_sha256"]
     assert hashlib.sha256(text).hexdigest() == recorded_of, "prose.txt changed: measure again, interop/README.md"

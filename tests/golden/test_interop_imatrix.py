@@ -1,4 +1,4 @@
-"""Importance matrices are those of llama-imatrix: collected, read in both of its formats, and described."""
+"""Importance matrices equal llama-imatrix's: collected values, both file formats, and statistics."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ THEIRS = INTEROP / "jamba-11m.imatrix.gguf"
 
 @pytest.mark.slow
 def test_collected_values(bundled: Path, prose: Path, tmp_path: Path) -> None:
-    """Every column within 0.1 % (1e-5 measured), counts of experts equal; the older format says the same."""
+    """Every column within 0.1 % (1e-5 measured), equal counts of experts; the older format has the same values."""
     model, out = tmp_path / "f32.gguf", tmp_path / "imatrix.gguf"
     assert run(["convert", str(bundled), "--outtype", "f32", "-o", str(model)]) == 0
     assert run(["imatrix", str(model), "-f", str(prose), "-c", "64", "--chunks", "8", "-o", str(out)]) == 0
@@ -32,7 +32,7 @@ def test_collected_values(bundled: Path, prose: Path, tmp_path: Path) -> None:
 
 
 def test_statistics() -> None:
-    """Equal to all digits that are printed."""
+    """Equal in all printed digits."""
     theirs = json.loads((INTEROP / "jamba-11m.imatrix.json").read_text())
     ours = {s.name: s for s in Imatrix.read(THEIRS).statistics()}
     assert ours.keys() == theirs.keys()

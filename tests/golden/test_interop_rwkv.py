@@ -21,7 +21,7 @@ def digest(data: bytes) -> str:
 
 
 def published(name: str) -> str:
-    """A tensor's name in ARWKV's checkpoints, whose low-rank matrices lie as those of ours."""
+    """A tensor's name in ARWKV's checkpoints, whose low-rank matrices have the same layout as ours."""
     name = name.replace(".attn.", ".self_attn.time_mixer.").replace("g_norm", "ln_x")
     for ours, theirs in (("r", "receptance"), ("k", "key"), ("v", "value"), ("o", "output")):
         name = name.replace(f"time_mixer.{ours}_proj", f"time_mixer.{theirs}")
@@ -52,6 +52,6 @@ def test_file(name: str, outtype: str, tmp_path: Path, data_dir: Path) -> None:
         keys = {key: ours.metadata[key] for key in golden["keys"]}
         if "tokens" in golden:
             assert digest("\0".join(ours.metadata["tokenizer.ggml.tokens"].tolist()).encode()) == golden["tokens"]
-            # there it is 261 whatever the vocabulary, which is right for the published one only
+            # llama.cpp always writes 261, which is right only for the published vocabulary
             keys["tokenizer.ggml.eot_token_id"] = 261
     assert keys == golden["keys"]

@@ -1,5 +1,5 @@
-"""llama.cpp's session files (sessions/README.md): gone on with as llama.cpp does, written again with its bytes, and
-refused when anything about them is wrong. With PEER=path/to/llama.cpp/build/bin also both ways with the program."""
+"""llama.cpp's session files (sessions/README.md): continued as llama.cpp does, written again with the same bytes, and
+refused if anything is wrong. With PEER=path/to/llama.cpp/build/bin also both ways with the program."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_it_goes_on_as_llama_cpp_does(model: LoadedModel, tmp_path: Path) -> Non
 
 
 def test_other_forms_come_back(model: LoadedModel, tmp_path: Path) -> None:
-    """One sequence, values transposed: the state after every token, to the bit."""
+    """One sequence, transposed values: the state after every token, bit for bit."""
     seq = model.sequence()
     seq.prefill([5, 6, 7, 8, 9])
     want = {name: array.tobytes() for name, array in model.memory.export(seq.slot)}
@@ -101,7 +101,7 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
             export_session(seq, path)
         assert caught.value.remedy is Remedy.ONE_SEQUENCE
         export_session(seq, path, whole=False)
-        # the last token is computed again, without those that are gone
+        # the last token is computed again, without the removed ones
         assert seq.rewind(14) == 14 and seq.is_shifted
         seq.decode(24)
         want = seq.decode(30)
@@ -148,7 +148,7 @@ def test_a_sequence_that_llama_cpp_removed_tokens_from(converted: Callable[..., 
 
 
 def test_slots_of_llama_server(model: LoadedModel, tmp_path: Path) -> None:
-    """They pack their tokens."""
+    """Their tokens are packed."""
     ids, path = [5, 6, 7, 8, 9], tmp_path / "slot"
     seq = model.sequence()
     seq.prefill(ids)
@@ -175,7 +175,7 @@ def test_slots_of_llama_server(model: LoadedModel, tmp_path: Path) -> None:
 
 
 def test_every_truncation_and_every_changed_number_is_refused(model: LoadedModel, tmp_path: Path) -> None:
-    """Numbers of the layout. There is no checksum in these files: other values of states are other states."""
+    """Numbers of the layout. These files have no checksum: other values of states are other states."""
     data = session_of(model).read_bytes()
     path = tmp_path / "s"
     n = struct.unpack_from("<I", data, 8)[0]
@@ -191,7 +191,7 @@ def test_every_truncation_and_every_changed_number_is_refused(model: LoadedModel
     # streams, cells, position, number of ids; without attention cells, position, number of ids
     for at in range(memory, memory + (16 if model.memory.attention.specs else 12), 4):
         first_position = at == memory + 8 and model.memory.attention.specs
-        for value in (2 if first_position else 7, 0x7FFFFFFF, 0xFFFFFFFF):  # without position 0, 7 would leave a gap
+        for value in (2 if first_position else 7, 0x7FFFFFFF, 0xFFFFFFFF):  # if position is not 0, 7 would leave a gap
             refused(model, path, data[:at] + struct.pack("<I", value) + data[at + 4 :])
     refused(model, path, data[:12] + struct.pack("<i", -1) + data[16:], "vocabulary of")
     last = len(data) - 4
@@ -261,7 +261,7 @@ def test_llama_completion_goes_on_with_ours(model: LoadedModel, tmp_path: Path) 
 @pytest.mark.skipif(not PEER, reason="PEER names no folder of llama.cpp's programs")
 @pytest.mark.parametrize("name", ["minimax-text-01", "plamo2-full"])
 def test_random_models_there_and_back(name: str, data_dir: Path, tmp_path: Path) -> None:
-    """What llama.cpp keeps of a text is what we make of it, and is written again with its bytes."""
+    """llama.cpp's state of a text equals ours, and is written again with the same bytes."""
     path, session = tmp_path / "m.gguf", tmp_path / "session"
     folder = random_checkpoints.write(random_checkpoints.CONFIGS[name], tmp_path / "model")
     convert(folder, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")

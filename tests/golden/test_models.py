@@ -13,7 +13,7 @@ from hybrid.infer.engine.ubatch import Segment
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
-ALLOWED = 4  # times the reference's own noise
+ALLOWED = 4  # as a multiple of the reference's own noise
 
 
 def names() -> list:
@@ -56,7 +56,7 @@ def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Ca
     scale = 1.0 if name in SCALED_BY_THE_LOOKUP else model.hparams.scales.embedding
     scaled = lookup.astype(np.float32) * np.float32(scale)
     scaled = shifted(scaled, converted(name)).reshape(len(embedded), -1)
-    n_stream = embedded.shape[1] // scaled.shape[1]  # of the residual, all of which begin alike
+    n_stream = embedded.shape[1] // scaled.shape[1]  # residual streams, all equal at the beginning
     np.testing.assert_array_equal(embedded, np.tile(scaled, n_stream))
     for i, rows in enumerate(after):
         expected = reference.layers[f"layer_{i}_out"].reshape(rows.shape)
@@ -66,7 +66,7 @@ def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Ca
 
 
 def shifted(rows: np.ndarray, path: Path) -> np.ndarray:
-    """What becomes of the embedding where the file has vectors for that."""
+    """The embedding after the file's scale and bias vectors, if it has them."""
     with GGUFFile.open(path) as gguf:
         if "token_embd_scale.weight" not in gguf.tensors:
             return rows
@@ -76,13 +76,13 @@ def shifted(rows: np.ndarray, path: Path) -> np.ndarray:
 # KL divergence from the reference, nats per token. Random weights lose far more than trained ones (0.0002 and 0.006 for
 # the 11 M Jamba): 0.02 and 0.9 for most of these, 0.11 and 1.6 for the widest.
 DISTANCE = {FileType.Q8_0: 0.15, FileType.Q4_K_M: 2.0}
-# A token gets another group of experts where two are nearly as good: 0.22; with feed-forward parts in F32 0.014. Or
-# other pools of tokens: 0.15, of half of the tokens less than 0.015.
+# A token gets another group of experts if two are nearly equal: 0.22; with feed-forward parts in F32 0.014. Or other
+# pools of tokens: 0.15, while half of the tokens have less than 0.015.
 WIDER = {("kimi-linear", FileType.Q8_0): 0.3, ("glm5-next", FileType.Q8_0): 0.3}
 
 
 def quantized_cases() -> Iterator[Any]:
-    """Both types of the checkpoints that come with the repository, one of each other; the long suite has both."""
+    """Both types for checkpoints in the repository, one for each other checkpoint; the long suite has both."""
     for i, name in enumerate(NOISE):
         for j, kind in enumerate(DISTANCE):
             marks = [] if name in IN_REPOSITORY else [pytest.mark.shared]

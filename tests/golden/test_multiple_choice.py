@@ -1,4 +1,5 @@
-"""Multiple choice: llama-perplexity's right answers to the same questions, scores by models in float64, bad files."""
+"""Multiple choice: llama-perplexity's right answers to the same questions, scores by models in float64, invalid
+files."""
 
 import json
 import re
@@ -43,7 +44,7 @@ def tasks() -> list[Question]:
 def test_answers_are_llama_perplexitys(
     name: str, converted: Callable[..., Path], tasks: list[Question], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After every task: the share of right answers, of all tasks and of those that it draws."""
+    """After every task: the share of right answers, for all tasks and for a sample of them."""
     got: list[MultipleChoiceResult] = []
     with LoadedModel.load(converted(name), n_ctx=128, n_seq_max=9, precision="exact") as model:
         multiple_choice(model, tasks, got.append)
@@ -65,7 +66,8 @@ def test_answers_are_llama_perplexitys(
 def test_recurrent_models_score_as_models_in_float64_do(
     name: str, golden: Callable[[str], Golden], converted: Callable[..., Path], tasks: list[Question]
 ) -> None:
-    """Each text alone, from the checkpoint itself; three sequences, so that most questions are read in parts."""
+    """Each text alone, from the checkpoint itself; with three sequences, so that most questions are processed in
+    parts."""
     source = golden(name).source
     tensors = {n: f32(t) for n, t in Checkpoint(source).tensors.items()}
     reference = Reference(json.loads((source / "config.json").read_text()), tensors)
@@ -136,7 +138,7 @@ def test_damaged_files(data: bytes, says: str) -> None:
 
 
 def test_every_cut_and_every_changed_byte_is_read_or_refused() -> None:
-    """FormatError or tasks, never anything else, and no more memory than the file's size."""
+    """The result is tasks or a FormatError, and the memory stays within the file's size."""
     data = make.multiple_choice(make.questions(2))
     for end in range(len(data)):
         with pytest.raises(FormatError):
@@ -148,7 +150,7 @@ def test_every_cut_and_every_changed_byte_is_read_or_refused() -> None:
             read_multiple_choice(changed, "f")
         except FormatError:
             n_refused += 1
-    assert n_refused > len(data) / 2  # a changed byte of ASCII is no UTF-8; that of a label's second byte is no label
+    assert n_refused > len(data) / 2  # changed bytes of ASCII text and the upper bytes of labels
 
 
 def test_a_text_that_does_not_fit(converted: Callable[..., Path]) -> None:

@@ -1,4 +1,4 @@
-"""llama.cpp loads what `convert` writes and measures the same perplexity with it. Needs its programs:
+"""llama.cpp loads files of `convert` and measures the same perplexity with them. Needs its programs:
 
 PEER=path/to/llama.cpp/build/bin pytest tests/golden/test_peer.py
 """
@@ -25,9 +25,9 @@ from hybrid.infer.evaluate.perplexity import perplexity
 from hybrid.quant.hashing import hashes as of
 
 PEER = os.environ.get("PEER", "")
-# What its loader refuses: other widths than twice the model's; layers without experts beside some with them, biases of
-# attention and convolutions and OLMoE's fewer heads of keys in architectures that have none there;
-# architectures that it does not have; biases in Mamba layers; for Phi-3, a vocabulary that is not Phi's own.
+# Files that its loader refuses: widths other than twice the model's; layers without experts beside layers with them,
+# biases of attention and convolutions and OLMoE's fewer KV heads in architectures that have none there; architectures
+# that it lacks; biases in Mamba layers; for Phi-3, a vocabulary other than Phi's own.
 REFUSED = {
     *(
         "qwen2moe-window",
@@ -37,7 +37,7 @@ REFUSED = {
         "dots1-groups",
         "hunyuan-moe-alpha",
     ),
-    *("deepseek4", "deepseek-v4"),  # entries of other groups than of 4 and 128 tokens
+    *("deepseek4", "deepseek-v4"),  # entries for groups of other sizes than 4 and 128 tokens
     "jamba-dense",
     "bamba",
     "granite-dense",
@@ -89,19 +89,20 @@ REFUSED = {
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }
-# Which it runs otherwise: without a window, with other bounds of YaRN, with RoPE on other layers, with the epsilon of
-# heads of 64 values (RWKV), with one factor of all residuals (MiniMax), with RMS norms and another router (Phi-MoE).
+# Models that it runs otherwise: without a window, with other YaRN bounds, with RoPE on other layers, with the epsilon
+# for heads of 64 values (RWKV), with one factor for all residuals (MiniMax), with RMS norms and another router
+# (Phi-MoE).
 DIFFERENT = {
     "mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window",
     "deepseek-v2-groups", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7", "minimax-scaled",
     "minimax-window", "phimoe", "mixtral-window", "plamo2", "gpt-oss", "ministral3-window",
     "llama4-window",
 }  # fmt: skip
-# How far apart perplexities may be, where not 0.1 %: with scores as large as those of Gemma 4, which are not scaled,
-# a GELU from ggml's table of f16 values is amplified.
+# Permitted difference of perplexities, if not 0.1 %: Gemma 4's scores are not scaled and so large that they amplify the
+# difference to GELU from ggml's table of f16 values.
 APART = {"gemma4-window": 3e-3}
 N_CTX, CHUNKS = 128, 4
-# Tokens of a chunk, where it runs longer texts otherwise: it makes another choice of groups of tokens.
+# Tokens per chunk for models that it runs otherwise with longer texts: it selects other groups of tokens.
 SHORT = {"qwen4-exp": 32}
 
 pytestmark = [
@@ -114,10 +115,10 @@ def compare(
     path: Path, prose: Path, log_folder: Path, lora: Path | None = None, apart: float = 1e-3, n_ctx: int = N_CTX
 ) -> None:
     command = [Path(PEER) / "llama-perplexity", "-m", path, "-f", prose, "-c", n_ctx, "--chunks", CHUNKS, "-t", 2]
-    # exact at both ends: no flash attention in f16, keys in f32
+    # exact on both sides: no flash attention in f16, keys in f32
     command += ["-ctk", "f32", "-ctv", "f32", "-fa", "off"]
     command += ["--lora-scaled", f"{lora}:0.6"] if lora else []
-    # in this architecture it mixes up the rows of several sequences in a batch
+    # for this architecture it mixes up the rows of several sequences in a batch
     command += ["-b", n_ctx] if path.stem.startswith("plamo2") else []
     log = log_folder / "output"
     for _ in range(10):  # it sometimes ends before its last lines are written
@@ -153,7 +154,7 @@ def test_random_checkpoints(name: str, data_dir: Path, tmp_path: Path, prose: Pa
 
 @pytest.mark.parametrize("name", ["llama-biased", "qwen3moe", "qwen35", "falcon-h1", "nemotron-h", "lfm2", "gemma2"])
 def test_adapters(name: str, data_dir: Path, tmp_path: Path, prose: Path) -> None:
-    """Our GGUF adapters of random PEFT adapters."""
+    """Our GGUF adapters, made from random PEFT adapters."""
     folder, path = random_checkpoints.write(CONFIGS[name], tmp_path / name), tmp_path / f"{name}.gguf"
     convert(folder, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     thin = peft_adapters.factors(random_checkpoints.tensors(json.loads((folder / "config.json").read_text())), rank=8)
@@ -167,7 +168,7 @@ def test_adapters(name: str, data_dir: Path, tmp_path: Path, prose: Path) -> Non
     "options", [("--split-max-size", "3M"), ("--split-max-tensors", "9", "--no-tensor-first-split")]
 )
 def test_parts_are_those_of_gguf_split(options: tuple[str, ...], bundled: Path, tmp_path: Path) -> None:
-    """Byte for byte; and it puts ours together."""
+    """Byte for byte; and it merges our parts."""
     path, folders = tmp_path / "m.gguf", [tmp_path / "ours", tmp_path / "theirs"]
     convert(bundled, path)
     for folder in folders:

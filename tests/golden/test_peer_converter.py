@@ -1,10 +1,10 @@
-"""Files of our converter against those of llama.cpp's: metadata key by key, tensors byte by byte.
+"""Files of our converter compared with llama.cpp's: metadata key by key, tensors byte by byte.
 
     PEER_SOURCE=path/to/llama.cpp PEER_PYTHON=path/to/python pytest tests/golden/test_peer_converter.py
 
 (its Python needs torch, transformers and sentencepiece).
 
-Whatever differs has its reason in REASONS.
+REASONS has the reason for every difference.
 """
 
 import json
@@ -35,8 +35,8 @@ pytestmark = [
     pytest.mark.skipif(not SOURCE, reason="PEER_SOURCE names no folder of llama.cpp's sources"),
 ]
 
-# Reference checkpoints; "legacy" where its converter reads only the keys of transformers 4. Without qwen3-next, some of
-# whose layers have no experts, which it does not know.
+# Reference checkpoints; "legacy" if its converter reads only the keys of transformers 4. qwen3-next is left out: it has
+# layers without experts, which the converter does not know.
 CHECKPOINTS = {
     "bamba": "legacy", "bert-embed": "", "falcon-h1": "", "falcon-mamba": "", "gemma4": "", "granite-dense": "legacy",
     "granite-moe": "legacy", "jamba-dense": "", "jamba-moe": "", "jamba-trained-bf16": "", "lfm2": "", "llama": "",
@@ -48,12 +48,12 @@ CHECKPOINTS = {
     "glm5-next": "legacy",
     "qwen4-exp": "legacy",
 }  # fmt: skip
-# As published: what transformers knows by its own name reaches llama.cpp with transformers' keys.
+# As published: transformers' own names reach llama.cpp with transformers' keys.
 PUBLISHED = {
     "bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"},
     "qwen4-exp": {"model_type": "qwen4_exp_published"},
 }
-# What its converter does not know as transformers' defaults.
+# Defaults of transformers that its converter does not know.
 GEMMA4 = {
     "vocab_size": 2000,
     "model_type": "gemma4_text",
@@ -62,7 +62,7 @@ GEMMA4 = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
-# Random checkpoints, with what its converter needs in their configs.
+# Random checkpoints, with config fields that its converter needs.
 RANDOM: dict[str, dict[str, Any]] = {
     "falcon-h1": {},
     "gemma3": {},
@@ -107,7 +107,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     "hunyuan-moe": {"model_type": "hunyuan_v1_moe"},
     "glm4-moe": {"model_type": "glm4_moe"},
     "glm4-moe-plain": {"model_type": "glm4_moe"},
-    # without a model_type, by which transformers would rename rotary_pct, which its converter asks for
+    # without a model_type, by which transformers would rename rotary_pct, which its converter needs
     "gptneox": {},
     "gptneox-serial": {"rotary_pct": 0.25, "layer_norm_eps": 1e-5},
     "gptneox-yarn": {"layer_norm_eps": 1e-5},
@@ -139,7 +139,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     "deepseek4-yarn-mxfp4": {"model_type": "deepseek_v4"},
     "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
 }
-# With heads that guess tokens ahead, and their model_type.
+# Models with heads that guess tokens ahead, and their model_type.
 HEADS = {
     "qwen3next-mtp": "qwen3_next",
     "qwen35-mtp": "qwen3_5_text",
@@ -160,7 +160,7 @@ LING = {
     "score_function": "sigmoid",
 }
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
-# What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
+# Permitted differences: models, keys or tensors, maximum difference of tensors (relative to the largest value), reason.
 REASONS = [
     ("", r"hybrid\.tokenizer\.normalizer", 0, "no key of llama.cpp's: the Unicode normalization of the tokenizer"),
     ("", r"general\.name", 0, "a weight type at the end of a folder's name is no part of the model's"),
@@ -261,7 +261,7 @@ REASONS = [
 
 @pytest.fixture(scope="module")
 def both_files(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, data_dir: Path) -> Any:
-    """By name: our file and its. All of its conversions run in one process, since it takes long to start."""
+    """Our file and llama.cpp's, by name. All its conversions run in one process, because it starts slowly."""
     shared = Path(request.getfixturevalue("shared_dir")) / "checkpoints"
     folder = tmp_path_factory.mktemp("peer")
     jobs, both = [], {}
@@ -302,7 +302,7 @@ def _shared_sources(folder: Path, shared: Path) -> Iterator[tuple[str, Path, str
         for file in (shared / name).iterdir():
             if file.name != "golden" and not file.name.startswith("config"):
                 (checkpoint / file.name).symlink_to(file)
-        if name == "minimax":  # it looks the embedding up in an index
+        if name == "minimax":  # it looks up the embedding in an index
             names = dict.fromkeys(Checkpoint(shared / name).tensors, "model.safetensors")
             (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
         shutil.copyfile(shared / name / f"config.{dialect}.json".replace("..", "."), checkpoint / "config.json")
@@ -321,7 +321,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         shutil.copyfile(file, checkpoint / file.name)
     if name.startswith("gemma4"):
         _write_gemma_tokenizer(checkpoint, shared / "gemma4")
-    if name in ("phimoe", "nemotron", "gemma"):  # for which it reads tokenizer.model alone
+    if name in ("phimoe", "nemotron", "gemma"):  # it reads only tokenizer.model for these
         for file in checkpoint.glob("*token*"):
             file.unlink()
         shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
@@ -339,7 +339,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
 
 
 def _write_gemma_tokenizer(folder: Path, source: Path) -> None:
-    """It reads no tokenizer.model for Gemma 4: that of `source` as a tokenizer.json."""
+    """For Gemma 4 the converter ignores tokenizer.model: write that of `source` as tokenizer.json."""
     for file in folder.glob("*token*"):
         file.unlink()
     (folder / "tokenizer.json").write_text(json.dumps(gemma_json(source / "tokenizer.model")))
@@ -349,7 +349,7 @@ def _write_gemma_tokenizer(folder: Path, source: Path) -> None:
 
 
 def _join_halves(path: Path) -> None:
-    """Random checkpoints have gate and up apart, as our converter sees them."""
+    """Random checkpoints have gate and up apart, as our converter sees them; join them."""
     tensors = load_file(path)
     for name in [name for name in tensors if name.endswith(".proj_1.gate")]:
         halves = [tensors.pop(name), tensors.pop(name.removesuffix("gate") + "up")]
@@ -358,7 +358,7 @@ def _join_halves(path: Path) -> None:
 
 
 def _join_heads(path: Path) -> None:
-    """They have keys and values of every head apart, too, and pieces of a delta rule's projections."""
+    """They also have keys and values of every head apart, and pieces of a delta rule's projections; join them."""
     tensors = load_file(path)
     apart = (".kv_b_proj.weight.0", ".in_proj_qkvz.weight.0")
     for name in [name.removesuffix(".0") for name in tensors if name.endswith(apart)]:

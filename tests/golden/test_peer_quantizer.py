@@ -21,8 +21,8 @@ from hybrid.quant.imatrix import Imatrix
 from hybrid.quant.policy import TARGETS, Options, SsmType
 
 PEER = os.environ.get("PEER", "")
-# The trained Jamba, a trained Mamba, experts beside plain layers; an architecture with rows that are not whole blocks,
-# and one with rules of its own.
+# The trained Jamba, a trained Mamba, experts beside plain layers; an architecture with rows of partial blocks, and one
+# with rules of its own.
 MODELS = ("jamba-11m", "mamba-trained-bf16", "jamba-moe", "falcon-h1", "glm5-next")
 
 pytestmark = [
@@ -35,7 +35,7 @@ pytestmark = [
 def importance_of(
     converted: Callable[..., Path], prose: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """importance_of(name) -> its importance matrix on a page of prose, as a file that both read."""
+    """importance_of(name) -> its importance matrix for a page of prose, as a file that both programs read."""
     folder = tmp_path_factory.mktemp("imatrix")
 
     def make(name: str) -> Path:
@@ -54,7 +54,7 @@ def importance_of(
 def test_bytes_are_those_of_llama_quantize(
     name: str, kind: FileType, converted: Callable[..., Path], importance_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """With and without importance; what it refuses is refused here, but for Q1_0, which falls back to F16 here."""
+    """With and without importance. Both refuse the same types, except Q1_0, which falls back to F16 here."""
     source, ours, theirs = converted(name, "bf16"), tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
     for imatrix in (None, importance_of(name)):
         given = ["--imatrix", str(imatrix)] if imatrix else []

@@ -1,4 +1,5 @@
-"""Likelihoods of the trained Jamba, token by token, against transformers in float32 (golden/ppl.json, ppl.npz)."""
+"""Likelihoods of the trained Jamba, token by token, compared with transformers in float32 (golden/ppl.json,
+ppl.npz)."""
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Models of random weights against whole models in float64 (tests/reference/families.py), and those against
-transformers."""
+"""Models with random weights compared with whole models in float64 (tests/reference/families.py), and those compared
+with transformers."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from hybrid.convert import convert
 from hybrid.convert.checkpoint import Checkpoint, Dtype, StoredTensor
 from hybrid.infer import LoadedModel
 
-# The reference of the reference: what transformers makes of real checkpoints of these families.
+# Checks of the reference: transformers' results for real checkpoints of these families.
 CHECKED = (
     "falcon-h1", "nemotron-h", "nemotron-h-moe", "nemotron-h-moe-v5", "lfm2", "qwen3-next", "qwen3_5",
     "recurrent-gemma", "zamba", "zamba2", "smollm3", "kimi-linear", "zaya", "minimax",
@@ -32,7 +32,7 @@ CHECKED = (
 )  # fmt: skip
 
 
-# the inner loop leaves those out that differ from another one in tables of RoPE, windows or biases alone
+# the inner loop leaves out models that differ from another one only in RoPE tables, windows or biases
 _VARIANT = ("-biased", "-window", "-yarn", "-order", "-period", "-longrope", "-shortrope", "-normed", "-groups")
 
 
@@ -55,7 +55,7 @@ def test_epsilon_of_the_norm_of_heads(name: str, more: dict[str, float], tmp_pat
 
 
 def compare_logits(settings: dict[str, Any], path: Path, n_tokens: int = 40, n_ctx: int = 64) -> None:
-    """Runs a random model beside the one in float64."""
+    """Compare a random model's logits with float64."""
     config = random_checkpoints.complete(settings)
     ids = np.random.default_rng(4).integers(0, config["vocab_size"], n_tokens).tolist()
     expected = Reference(config, random_checkpoints.tensors(config)).logits(ids)
@@ -68,14 +68,14 @@ def compare_logits(settings: dict[str, Any], path: Path, n_tokens: int = 40, n_c
 
 @pytest.mark.parametrize("n_ctx", [24, 25])
 def test_long_rope_goes_by_the_context(n_ctx: int) -> None:
-    """24 is the context that the model had before. A text that fills it has short factors in transformers too."""
+    """24 is the model's original context. Transformers also uses short factors for a text that just fills it."""
     compare_logits(CONFIGS["phi3-longrope"], random_model("phi3-longrope"), n_ctx, n_ctx)
 
 
-@pytest.mark.matrix  # nothing of ours runs in this one and the next
+@pytest.mark.matrix  # no code of ours runs in this test and the next
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent / "transformers").glob("*.npz")), ids=lambda p: p.stem)
 def test_the_reference_is_that_of_transformers_for_random_models(path: Path) -> None:
-    """What transformers/make.py has written; some of its operations are in f32."""
+    """Compares with files of transformers/make.py; some operations of transformers are in f32."""
     with np.load(path) as golden:
         ids, expected = golden["ids"].tolist(), golden["logits"]
     config = random_checkpoints.complete(CONFIGS[path.stem])

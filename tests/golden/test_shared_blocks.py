@@ -1,4 +1,4 @@
-"""Checkpoints of Zamba and Zamba2 in which the blocks that layers share are stored more than once."""
+"""Checkpoints of Zamba and Zamba2 that store the blocks shared by layers more than once."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def config_of(name: str, **change: Any) -> dict[str, Any]:
 
 
 def copies_of(config: dict[str, Any], tensors: Tensors) -> dict[str, str]:
-    """The names that torch's files have besides, each with that of the tensor that it is."""
+    """Names of the copies in torch's files -> name of the tensor that each copies."""
     users = [i for i, kind in enumerate(config["layers_block_type"]) if kind == "hybrid"]
     n = config.get("num_mem_blocks", 1)
     copies = {}
@@ -53,7 +53,7 @@ def write(folder: Path, config: dict[str, Any], tensors: Tensors) -> Path:
 
 
 def write_torch(folder: Path, config: dict[str, Any], tensors: Tensors, copies: dict[str, str]) -> Path:
-    """pytorch_model.bin, where a copy is another view of the same storage."""
+    """Write pytorch_model.bin, in which a copy is another view of the same storage."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     numbers = {name: str(i) for i, name in enumerate(tensors)}
@@ -86,7 +86,7 @@ def converted(data_dir: Path) -> Callable[..., Path]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_copies_change_nothing(name: str, converted: Callable[..., Path], tmp_path: Path) -> None:
-    """As a second view in a file of torch, as bytes of their own, and when only a copy is there."""
+    """As a second view in a torch file, as separate bytes, and if only a copy exists."""
     config = config_of(name)
     tensors = random_checkpoints.tensors(config)
     copies = copies_of(config, tensors)
@@ -116,7 +116,7 @@ def test_a_copy_that_differs_is_named(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_blocks_may_differ_where_nothing_is_tied(name: str, converted: Callable[..., Path], tmp_path: Path) -> None:
-    """transformers takes every layer's own block then. The tensors of adapters that no layer uses are left out."""
+    """transformers then uses each layer's own block. Tensors of adapters without a layer are left out."""
     config = config_of(name, tie_word_embeddings=False)
     tensors = random_checkpoints.tensors(config)
     rng = np.random.default_rng(7)
@@ -148,7 +148,7 @@ def test_same_copies_of_an_untied_model_are_taken_once(converted: Callable[..., 
 
 
 def test_comparing_keeps_a_few_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are read in pieces, however large they are."""
+    """Both copies are read in pieces, however large they are."""
     config = config_of("zamba", hidden_size=512, intermediate_size=4096, mamba_dt_rank=4)
     tensors = random_checkpoints.tensors(config)
     tensors |= {copy: tensors[source] for copy, source in copies_of(config, tensors).items()}

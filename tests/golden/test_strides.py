@@ -1,4 +1,4 @@
-"""Perplexity with a stride, by chunk and by position: llama-perplexity's figures, and those of models in float64."""
+"""Perplexity with a stride, by chunk and by position: compared with llama-perplexity and with models in float64."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ EXPECTED: dict[str, Any] = json.loads((Path(__file__).with_name("scores") / "exp
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama-unigram-bin", "jamba-11m"])
 def test_figures_of_llama_perplexity(name: str, converted: Callable[..., Path], prose: Path) -> None:
-    """--ppl-stride 512 and --ppl-output-type 1, of contexts of 512 tokens."""
+    """--ppl-stride 512 and --ppl-output-type 1, with contexts of 512 tokens."""
     text = prose.read_text()
     with LoadedModel.load(converted(name), n_ctx=768, n_seq_max=2, precision="exact") as model:
         strided = perplexity(model, text, n_ctx=512, stride=512)
@@ -40,7 +40,7 @@ def test_figures_of_llama_perplexity(name: str, converted: Callable[..., Path], 
 def test_figures_of_a_model_in_float64(
     name: str, golden: Callable[[str], Golden], converted: Callable[..., Path], prose: Path
 ) -> None:
-    """A recurrent model, of which llama-perplexity loses figures, and one that has both."""
+    """A recurrent model, for which llama-perplexity loses figures, and a hybrid one."""
     source = golden(name).source
     tensors = {n: f32(t) for n, t in Checkpoint(source).tensors.items()}
     reference = Reference(json.loads((source / "config.json").read_text()), tensors)

@@ -1,6 +1,6 @@
-"""Token ids and texts against sentencepiece, tokenizers and llama.cpp; see tests/data/tokenizers for the small set.
+"""Token ids and texts compared with sentencepiece, tokenizers and llama.cpp; tests/data/tokenizers has the small set.
 
-`golden_<kind>.json` holds what the reference library makes of 214 strings on the original tokenizer file; here the
+`golden_<kind>.json` holds the reference library's results for 214 strings with the original tokenizer file; here the
 tokenizer is built from GGUF metadata alone.
 """
 
@@ -27,13 +27,13 @@ BUNDLED = {
     "neox": "checkpoints/mamba-bf16/tokenizer.json",
     "unigram": "checkpoints/llama-unigram-bin/tokenizer.model",
     "unigram_bf": "tokenizers/sp_unigram_bf.model",
-    "gemma": "tokenizers/sp_bpe_gemma.model",  # tokens of newline runs
+    "gemma": "tokenizers/sp_bpe_gemma.model",  # has tokens of several newlines
     "llama3": "tokenizers/bpe_llama3.json",  # ignore_merges
     "qwen": "tokenizers/bpe_qwen.json",
     "qwen35": "tokenizers/bpe_qwen35.json",
     "wordpiece": "tokenizers/wordpiece/tokenizer.json",
 }
-WITH_PROMPTS = ("jamba", "neox", "unigram")  # those of a checkpoint in the repository
+WITH_PROMPTS = ("jamba", "neox", "unigram")  # of checkpoints in the repository
 SENTENCEPIECE = {
     "jamba": "sp_bpe_jamba.model",
     "llama": "sp_bpe_llama.model",
@@ -43,8 +43,8 @@ SENTENCEPIECE = {
 }
 PRE = {"neox": "mpt", "qwen": "qwen2", "qwen35": "qwen35", "llama3": "llama-bpe"}
 NFC = {"neox", "qwen", "qwen35"}
-PARSED = {*PRE, "wordpiece"}  # kinds whose library finds special tokens in text by itself
-# Kinds whose repositories have a chat template, and one checkpoint with it.
+PARSED = {*PRE, "wordpiece"}  # kinds whose library parses special tokens in text
+# Kinds whose repositories have a chat template, and a checkpoint with it.
 TEMPLATES = {
     "jamba": "jamba-dense",
     "llama": "llama",
@@ -64,7 +64,7 @@ def metadata(kind: str, path: Path) -> FakeGGUF:
 
 
 def compare(tok: Tokenizer, golden: dict[str, Any], parses_special: bool, plain_only: bool = False) -> None:
-    """parses_special: the reference library finds control tokens in text by itself. plain_only: leave them out."""
+    """parses_special: the reference library parses control tokens in text. plain_only: skip texts with them."""
     assert len(golden["items"]) == 214
     for item in golden["items"]:
         text = item["text"]
@@ -81,7 +81,7 @@ def compare(tok: Tokenizer, golden: dict[str, Any], parses_special: bool, plain_
 def test_bundled_kinds(kind: str, data_dir: Path) -> None:
     tok = load_tokenizer(metadata(kind, data_dir / BUNDLED[kind]))
     golden = json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())
-    # Gemma's <end_of_turn> is USER_DEFINED in its sentencepiece model, and no text for us: it ends an answer
+    # Gemma's <end_of_turn> is USER_DEFINED in its sentencepiece model, but not text for us: it ends an answer
     compare(tok, golden, parses_special=kind in PARSED, plain_only=kind == "gemma")
     assert tok.n_vocab == golden["vocab_size"]
 
@@ -127,7 +127,7 @@ def test_what_the_converter_writes_for_other_families(name: str, shared_dir: Pat
     with GGUFFile.open(tmp_path / "vocabulary.gguf") as file:
         tok = load_tokenizer(file)
         template = ChatTemplate.from_gguf(file, tok)
-    # Gemma's marks of turns are ordinary pieces of its sentencepiece model, and special tokens of its tokenizer
+    # Gemma's turn tags are ordinary pieces of its sentencepiece model, and special tokens of its tokenizer
     compare(tok, golden, parses_special=kind in PARSED, plain_only=kind == "gemma")
     for prompt in json.loads((folder / "golden" / "prompts.json").read_text()).values():
         assert tok.encode(prompt["text"]) == prompt["ids"]
@@ -137,7 +137,7 @@ def test_what_the_converter_writes_for_other_families(name: str, shared_dir: Pat
 
 @pytest.fixture(scope="module")
 def kimi(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """Converted from a file of tiktoken."""
+    """Kimi's tokenizer, converted from a tiktoken file."""
     folder = tmp_path_factory.mktemp("kimi")
     shutil.copytree(data_dir / "tokenizers" / "kimi", folder, dirs_exist_ok=True)
     config = random_checkpoints.CONFIGS["kimi-linear"] | {"vocab_size": 1700, "model_max_length": 64}
@@ -155,7 +155,7 @@ def test_ids_of_tiktoken(kimi: Tokenizer, data_dir: Path) -> None:
 
 
 def test_ids_of_ranks(kimi: Tokenizer, data_dir: Path) -> None:
-    """The same by our own reference, on texts of letters that tell its classes apart."""
+    """The same ids as our reference, on texts of letters that distinguish its character classes."""
     lines = (data_dir / "tokenizers" / "kimi" / "tiktoken.model").read_text().split("\n")[:-1]
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
     rng, letters = random.Random(1), "aBéΔǅʰªाै月々日カ 한5²Ⅳ\u0301_'sSlL-\n\r\t \u3000"
@@ -172,8 +172,8 @@ def test_other_kinds(kind: str, shared_dir: Path) -> None:
 
 
 def test_the_goldens_have_what_tells_kinds_apart(data_dir: Path) -> None:
-    """Runs of newlines that are one token, bytes of what has none. (Llama 3's merges reach all of its tokens here: what
-    ignoring them means is tested in unit/infer/text/tokenizer/test_tokenizer.py.)"""
+    """Runs of newlines that are one token; bytes of characters without tokens. (Llama 3's merges reach all its tokens
+    here: unit/infer/text/tokenizer/test_tokenizer.py tests the effect of ignoring them.)"""
 
     def items(kind: str) -> list[dict[str, Any]]:
         return json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())["items"]
@@ -184,7 +184,7 @@ def test_the_goldens_have_what_tells_kinds_apart(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("kind", WITH_PROMPTS)
 def test_prompts_of_the_checkpoints(kind: str, data_dir: Path) -> None:
-    """With BOS where the family adds one: the ids that the golden logits belong to."""
+    """With BOS if the family adds one: the ids of the golden logits."""
     checkpoint = (data_dir / BUNDLED[kind]).parent
     gguf = metadata(kind, data_dir / BUNDLED[kind])
     if kind == "unigram":
@@ -228,7 +228,7 @@ def test_chats(kind: str, shared_dir: Path) -> None:
     compare_chats(golden, chat_template(config), tok)
 
 
-# Vocabularies of llama.cpp that come with expected ids, and how many texts; those that are not at hand are skipped.
+# Vocabularies of llama.cpp with expected ids, and the number of texts; missing ones are skipped.
 VOCABULARIES = {
     "bert-bge": 47, "command-r": 47, "deepseek-coder": 47, "deepseek-llm": 47, "falcon": 47, "gemma-4": 46, "gpt-2": 47,
     "llama-bpe": 47, "llama-spm": 47, "mpt": 47, "phi-3": 47, "qwen2": 47, "qwen35": 51, "refact": 47, "starcoder": 47,
@@ -248,13 +248,13 @@ def test_vocabularies_of_llama_cpp(name: str, shared_dir: Path) -> None:
     for text, line in zip(texts, lines, strict=True):
         ids = tok.encode(text, add_special=False)
         assert ids == [int(word) for word in line.split()], repr(text)
-        # WordPiece forgets capitals, accents and spaces
+        # WordPiece loses capitals, accents and spaces
         assert tok.decode(ids) == text or name == "bert-bge"
 
 
 @pytest.mark.parametrize("bos", [True, False])
 def test_gemma_from_tokenizer_json(bos: bool, data_dir: Path, tmp_path: Path) -> None:
-    """Merges of characters, against the library that the file is of. Kind gemma4 begins with BOS; a file that does not
+    """Merges of characters, compared with the `tokenizers` library. Kind gemma4 begins with BOS; a file without BOS
     becomes another kind with the same splitting."""
     import tokenizers
 
@@ -283,7 +283,7 @@ def test_gemma_from_tokenizer_json(bos: bool, data_dir: Path, tmp_path: Path) ->
 
 
 def test_wordpiece_as_converted(data_dir: Path, tmp_path: Path) -> None:
-    """From tokenizer.json and from vocab.txt alone, with what Hugging Face puts around a text."""
+    """From tokenizer.json and from vocab.txt alone, with the tokens that Hugging Face adds around a text."""
     golden = json.loads((data_dir / "tokenizers" / "golden_wordpiece.json").read_text())
     source = data_dir / "tokenizers" / "wordpiece"
     old = tmp_path / "old"

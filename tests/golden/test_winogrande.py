@@ -1,4 +1,4 @@
-"""Winogrande: llama-perplexity's scores of the same tasks, and those of every text alone by models in float64."""
+"""Winogrande: llama-perplexity's scores of the same tasks, and scores of each text alone by models in float64."""
 
 import json
 import re
@@ -30,8 +30,8 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 
 SCORES = Path(__file__).with_name("scores")
 EXPECTED: dict[str, Any] = json.loads((SCORES / "expected.json").read_text())
-WHOLE = {"jamba-11m": 8, "llama-unigram-bin": 7}  # tasks in which the choice is scored: by the tokenizer
-PRINTED = 2e-5  # nats: of six digits after the point, and of two implementations in f32
+WHOLE = {"jamba-11m": 8, "llama-unigram-bin": 7}  # tasks in which the choice is scored, which depends on the tokenizer
+PRINTED = 2e-5  # nats: for six printed decimals, and two implementations in f32
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,10 @@ def tasks() -> list[WinograndeTask]:
 
 
 def as_llama_perplexity(model: LoadedModel, task: WinograndeTask, scored: ScoredTask) -> list[float]:
-    """Where the choice is scored too, it predicts the first token of choice 2 from the last of the text with choice 1.
+    """If the choice is also scored, llama-perplexity predicts the first token of choice 2 from the last logits of the
+    text with choice 1.
 
-    Both sums are means of n tokens, of which the first is exchanged.
+    Both sums are means of n tokens, of which the first is replaced.
     """
     parts, follows_only = candidates(model, task)
     means = scored.means.tolist()

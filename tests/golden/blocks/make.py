@@ -15,10 +15,10 @@ def inputs() -> np.ndarray:
     x = rng.standard_normal((64, 32)).astype(np.float32)
     x *= np.float32(10) ** rng.integers(-4, 3, (64, 1)).astype(np.float32)
     x[0] = 0
-    x[1] = np.arange(32) - 127.5 + 96  # with d = 1: every weight halfway between two integers
+    x[1] = np.arange(32) - 127.5 + 96  # with d = 1: every weight is halfway between two integers
     x[1, 0] = 127
     x[2] = -x[1]
-    x[3] = np.tile([-4, 4], 16)  # largest magnitude twice: the first decides the sign of Q4_0's d
+    x[3] = np.tile([-4, 4], 16)  # the largest magnitude twice: the first one decides the sign of Q4_0's d
     x[4] = np.tile([4, -4], 16)
     x[5] = np.nextafter(x[1], np.float32(0))
     x[6] = np.nextafter(x[1], np.float32(1000) * np.sign(x[1]))

@@ -22,13 +22,13 @@ def inputs() -> tuple[np.ndarray, np.ndarray]:
     x = rng.standard_normal(SHAPE).astype(np.float32)
     x *= np.float32(10) ** rng.integers(-4, 3, (SHAPE[0], 1)).astype(np.float32)
     x[0] = 0
-    x[1, :256] = 0  # a block of zeros among others
+    x[1, :256] = 0  # a block of zeros within a row
     x[2] = np.abs(x[2])  # no minimum below zero
     x[3] = -np.abs(x[3])
     x[4] = np.round(x[4] * 2 / np.abs(x[4]).max() * 4) / 2  # ties
     x[5, ::32] *= 100  # one large weight in a row of 32
-    x[6] *= np.float32(1e-18)  # below what counts as zero
-    x[7] = 1  # flat
+    x[6] *= np.float32(1e-18)  # treated as zero
+    x[7] = 1  # constant
     x[8] = -1
     x[9, ::2] = 0
     x[10] = rng.standard_t(3, SHAPE[1])

@@ -8,13 +8,13 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from make import inputs
 
-# name -> (number in ggml.h, weights, bytes); the gguf package lacks the last one
+# name -> (number in ggml.h, weights, bytes) of a block; the gguf package lacks the last one
 KINDS = {
     kind.name: (int(kind), *GGML_QUANT_SIZES[kind])
     for kind in GGMLQuantizationType
     if kind.name not in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64", "Q8_1", "Q8_K")
 } | {"Q2_0": (42, 64, 18)}
-# Those whose reference encoder works without an importance matrix.
+# Formats whose reference encoder works without an importance matrix.
 ENCODED = [name for name in KINDS if name not in ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS")]
 N_BLOCKS = 9
 

@@ -1,4 +1,5 @@
-"""python make.py LLAMA_CPP_BIN MODEL: what llama-completion says behind a shift, more or less of the prompt kept."""
+"""python make.py LLAMA_CPP_BIN MODEL: texts of llama-completion after a context shift that keeps more or less of the
+prompt."""
 
 import json
 import subprocess
@@ -6,7 +7,7 @@ import sys
 from pathlib import Path
 
 PROMPT, N, KEPT = "The session file holds what was said", 500, (0, 4, -1)
-CONTEXT = 256  # llama.cpp rounds contexts up to a multiple of it
+CONTEXT = 256  # llama.cpp rounds contexts up to a multiple of this
 
 
 def said(command: list[str]) -> str:
@@ -21,7 +22,7 @@ def main() -> None:
     texts = {}
     for keep in KEPT:
         command = [program, "-m", model, *options, "-c", CONTEXT, "-n", N, "--keep", keep, "-p", PROMPT]
-        # the program sometimes ends before all of its text is out
+        # the program sometimes ends before all its text is printed
         texts[str(keep)] = max((said(list(map(str, command))) for _ in range(3)), key=len)
     expected = {"prompt": PROMPT, "n": N, "context": CONTEXT, "texts": texts}
     path = Path(__file__).with_name("expected.json")

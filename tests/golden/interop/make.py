@@ -1,4 +1,4 @@
-"""Makes NAME.json from what llama.cpp's converter and quantizer wrote (README.md): python make.py FOLDER NAME...
+"""Makes NAME.json from the output of llama.cpp's converter and quantizer (README.md): python make.py FOLDER NAME...
 
 FOLDER has, for each checkpoint, NAME-{auto,f32,f16,bf16,q8_0}.gguf of the converter and, made from our NAME-ours.gguf
 (f32), NAME-quantized-{F16,BF16,Q8_0,Q4_0}.gguf of the quantizer. Needs the gguf package (0.19.0), not ours.
@@ -15,7 +15,7 @@ import numpy as np
 from gguf import GGUFReader, ReaderField
 
 OUTTYPES = ("f32", "f16", "bf16", "q8_0")
-LONG = 64  # characters of a string, elements or runs of an array that are still written out
+LONG = 64  # longer strings (characters) and arrays (elements or runs) are stored as digests
 
 
 def digest(data: bytes) -> str:
@@ -23,7 +23,7 @@ def digest(data: bytes) -> str:
 
 
 def shortened(value: Any, kind: str) -> Any:
-    """Long strings and arrays as {"n", "sha256"}; numbers that repeat as {"runs": [[value, times], ...]}."""
+    """Long strings and arrays as {"n", "sha256"}; repeated numbers as {"runs": [[value, times], ...]}."""
     if isinstance(value, str):
         return value if len(value) <= LONG else {"n": len(value), "sha256": digest(value.encode())}
     if not isinstance(value, list):
@@ -37,7 +37,7 @@ def shortened(value: Any, kind: str) -> Any:
 
 
 def key_values(reader: GGUFReader) -> list[list[Any]]:
-    """[key, type, value]; an array's type is that of its elements in brackets."""
+    """[key, type, value] triples; an array's type is its elements' type in brackets."""
 
     def entry(key: str, field: ReaderField) -> list[Any]:
         kind = field.types[-1].name
@@ -61,13 +61,13 @@ def tensors(folder: Path, name: str) -> list[dict[str, Any]]:
         for kind, file in quantized.items():
             text = f"{file[key].tensor_type.name} {digest(file[key].data.tobytes())}"
             if text.startswith("F32 "):
-                assert file[key].data.tobytes() == ours[key].data.tobytes(), key  # left alone
+                assert file[key].data.tobytes() == ours[key].data.tobytes(), key  # unchanged
             elif kind == "Q4_0":
                 row["q4_0"] = text
             else:
                 assert text == row[kind.lower()], (key, kind)  # quantizer and converter agree
         theirs, own = tensor.data.view(np.int32).reshape(-1), ours[key].data.view(np.int32).reshape(-1)
-        if (theirs != own).any():  # how many units in the last place theirs is away from ours, in magnitude
+        if (theirs != own).any():  # by how many units in the last place their magnitudes differ from ours
             row["ulps"] = {int(i): int(theirs[i]) - int(own[i]) for i in np.nonzero(theirs != own)[0]}
         if len({row[outtype] for outtype in OUTTYPES}) == 1:
             row = {"always": row["f32"]} | {k: v for k, v in row.items() if k not in OUTTYPES}

@@ -19,7 +19,7 @@ def main() -> None:
         config = {**random_checkpoints.CONFIGS["plamo2-full"], "vocab_size": len(rows())}
         convert(write(random_checkpoints.write(config, folder)), path, outtype="f32")
         for text in TEXTS:
-            if not text or "\0" in text:  # which end a text there
+            if not text or "\0" in text:  # these end a text there
                 continue
             text_file.write_bytes(text.encode())
             command = [sys.argv[1], "-m", path, "-f", text_file, "--ids", "--no-bos", "--no-parse-special"]

@@ -1,9 +1,9 @@
-"""Makes rwkv.json from what llama.cpp's converter wrote (README.md): python make_rwkv.py FOLDER
+"""Makes rwkv.json from the output of llama.cpp's converter (README.md): python make_rwkv.py FOLDER
 
-FOLDER has NAME-{f32,f16}.gguf of the random checkpoints rwkv6 and rwkv7 (tests/random_checkpoints.py) with the
-vocabulary of tests/reference/tokenizer_files.py, and NAME-f16.gguf of those distilled from Qwen2, without a vocabulary
-(ARWKV's with the tensors' names of `published` in ../test_interop_rwkv.py), made by convert_hf_to_gguf.py. Needs the
-gguf package (0.19.0).
+FOLDER has files made by convert_hf_to_gguf.py: NAME-{f32,f16}.gguf of the random checkpoints rwkv6 and rwkv7
+(tests/random_checkpoints.py) with the vocabulary of tests/reference/tokenizer_files.py; and NAME-f16.gguf of the
+checkpoints distilled from Qwen2, without a vocabulary (ARWKV's with the tensor names of `published` in
+../test_interop_rwkv.py). Needs the gguf package (0.19.0).
 """
 
 import hashlib

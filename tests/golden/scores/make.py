@@ -1,4 +1,4 @@
-"""python make.py LLAMA_CPP_BIN MODEL...: tasks of the bundled prose, and what llama-perplexity scores for them."""
+"""python make.py LLAMA_CPP_BIN MODEL...: tasks made from the bundled prose, and llama-perplexity's scores for them."""
 
 import json
 import re
@@ -19,13 +19,13 @@ N_DRAWN = 5
 
 
 def sentences(least: int = 13) -> list[list[str]]:
-    """Their words."""
+    """Sentences as lists of words."""
     found = [s.split() for s in re.split(r"(?<=[.?])\s+", PROSE.read_text()) if not set('"_') & set(s)]
     return [words for words in found if len(words) >= least]
 
 
 def winogrande(n: int = 48) -> str:
-    """A word of a sentence or one of another sentence. Sentences with commas stand in quotes, others do not."""
+    """Tasks: a word of a sentence or one of another sentence. Sentences with commas are quoted, others are not."""
     rng = np.random.default_rng(5)
     words = sentences()
     lines = []
@@ -44,7 +44,7 @@ def winogrande(n: int = 48) -> str:
 
 
 def questions(n: int = 40) -> list[tuple[str, list[str], int]]:
-    """(beginning of a sentence, how it and others go on, which is its own): two to seven to choose from."""
+    """(beginning of a sentence, its end among others', index of its own): two to seven choices."""
     rng = np.random.default_rng(9)
     words = sentences()
     tasks = []
@@ -58,19 +58,20 @@ def questions(n: int = 40) -> list[tuple[str, list[str], int]]:
 
 
 def text_bytes(text: str) -> bytes:
-    """Their number and the bytes."""
+    """The length of the text in bytes, then the bytes."""
     return struct.pack("<I", len(text.encode())) + text.encode()
 
 
 def answers_bytes(answers: list[str], labels: list[int]) -> bytes:
-    """One of the two sets of answers of a task."""
+    """One of a task's two sets of answers."""
     return (
         struct.pack("<I", len(answers)) + b"".join(map(text_bytes, answers)) + struct.pack(f"<{len(labels)}i", *labels)
     )
 
 
 def multiple_choice(tasks: list[tuple[str, list[str], int]]) -> bytes:
-    """A file of llama-perplexity --multiple-choice; the set with several right answers has some in every third task."""
+    """A file for llama-perplexity --multiple-choice; in every third task the set with several right answers is not
+    empty."""
     parts = []
     for i, (question, answers, gold) in enumerate(tasks):
         several = answers_bytes(["yes", "no", "perhaps"], [1, 0, 1]) if i % 3 == 0 else answers_bytes([], [])
@@ -82,7 +83,7 @@ def multiple_choice(tasks: list[tuple[str, list[str], int]]) -> bytes:
 
 
 def printed(command: list[Any]) -> str:
-    """All that llama-perplexity says. The program sometimes ends before its last lines are out: the longest of some."""
+    """All output of llama-perplexity. It sometimes ends before printing its last lines: the longest of several runs."""
     words = list(map(str, command))
     runs = [subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True) for _ in range(8)]
     return max(((run.stdout + run.stderr).decode() for run in runs), key=len)
@@ -120,7 +121,7 @@ def main() -> None:
             by_chunk = re.findall(r"^ *\d+  ([\d.]+)  ([\d.]+)  ([\d.]+)$", printed([*command, *BY_CHUNK]), re.M)
             expected["chunks"][model.stem] = [list(map(float, row)) for row in by_chunk]
     text = json.dumps(expected, indent=1)
-    text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r",\s+", ", ", m[1]) + "]", text)  # a line a row
+    text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r",\s+", ", ", m[1]) + "]", text)  # one line per row
     (HERE / "expected.json").write_text(text + "\n")
 
 

@@ -1,4 +1,4 @@
-"""python make.py LLAMA_CPP_BIN FOLDER NAME...: a session file of each model FOLDER/NAME.gguf, and what follows it."""
+"""python make.py LLAMA_CPP_BIN FOLDER NAME...: a session file of each model FOLDER/NAME.gguf, and its continuation."""
 
 import json
 import subprocess

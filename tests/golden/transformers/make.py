@@ -1,10 +1,10 @@
-"""Goldens of transformers for models with random weights, whose checkpoints tests/random_checkpoints.py makes.
+"""Golden results of transformers for models with random weights, whose checkpoints tests/random_checkpoints.py makes.
 
     pip install torch==2.13.0 transformers==5.23.0      (in an environment with this package)
     python tests/golden/transformers/make.py [NAME...]
 
 writes NAME.npz: `ids` [40], `logits` f32 [40, every 16th of the vocabulary], computed in float64 where transformers
-lets it be so.
+allows it.
 """
 
 import json
@@ -61,7 +61,7 @@ MODEL_TYPES = {
     "GptOss": "gpt_oss", "Ministral3": "ministral3",
     "Qwen4Exp": "qwen4_exp_text",
 }  # fmt: skip
-# What MiniMax and Qwen3.8-Flash-Next compute from their configs when a checkpoint lacks it.
+# Values that MiniMax and Qwen3.8-Flash-Next compute from their configs if a checkpoint lacks them.
 CONSTANTS = (
     ".slope_rate",
     ".query_decay",
@@ -71,7 +71,7 @@ CONSTANTS = (
     ".ngram_heads_vocab_sizes",
     ".ngram_heads_offsets",
 )
-# The smallest tower of a class that has one: its weights are drawn, and read by nothing.
+# The smallest tower of classes that have one: its weights are random and unused.
 TOWERS = {
     "Glm5NextForConditionalGeneration": {
         "depth": 1,
@@ -83,12 +83,12 @@ TOWERS = {
         "projection_intermediate_size": 48,
     },
 }
-EVERY = 16  # values of the vocabulary between those that are kept
+EVERY = 16  # every so many logits are stored
 N_TOK = 40
 
 
 def in_order(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The pieces of what the converter takes apart in the order of their numbers, behind all else."""
+    """Tensors, then the pieces of tensors that the converter splits, in the order of their numbers."""
 
     def number(name: str) -> int:
         last = name.rpartition(".")[2]
@@ -98,12 +98,13 @@ def in_order(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Tensors as transformers calls them: what the converter sees in pieces is joined, and divided as it is there."""
+    """Tensors with transformers' names and shapes: pieces seen by the converter are joined, and split as in
+    transformers."""
     pieces: dict[str, list[np.ndarray]] = {}
     named = {}
     for name, values in tensors.items():
         whole, gate, half = name.partition(".input_linear.weight.gate")
-        if gate:  # of Granite: gates, then what they gate, of every expert
+        if gate:  # Granite: gates of every expert, then the gated values
             both = np.concatenate([values, tensors[f"{whole}.input_linear.weight.up{half}"]])
             pieces.setdefault(f"{whole}.input_linear.weight", []).append(both[None] if half else both)
         if ".input_linear.weight." in name:
@@ -128,7 +129,7 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
 
 
 def with_tower(config: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The config of a model that sees pictures, around that of its text's part."""
+    """The config of a vision model around that of its text part."""
     return {
         "model_type": kind,
         "architectures": config["architectures"],
