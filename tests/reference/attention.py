@@ -1,4 +1,5 @@
-"""Attention in float64: slow and obvious. Twins of infer/kernels/{rope,kv,attention}.py, one sequence at a time."""
+"""Attention in float64: slow and obvious. Counterparts of infer/kernels/{rope,kv,attention}.py, one sequence at a
+time."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,8 @@ def rope(
     neox: bool = False,
     magnitude: float = 1.0,
 ) -> F64:
-    """x [tok, head, d_head], rotated by pair i of a head: angle pos * scale * base^(-2 i / n_rot) / factor[i]; what
-    turns is times `magnitude`."""
+    """x [tok, head, d_head], rotated: pair i of a head by the angle pos * scale * base^(-2 i / n_rot) / factor[i];
+    rotated values are multiplied with `magnitude`."""
     y = np.array(x, np.float64)
     for i in range(n_rot // 2):
         angle = pos * freq_scale * freq_base ** (-2.0 * i / n_rot) / (1.0 if factors is None else factors[i])
@@ -29,7 +30,7 @@ def rope(
 
 
 def kept(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
-    """x [position, head_kv, d_head] as it is read back from a cache of this type."""
+    """x [position, head_kv, d_head] after storing in a cache of this type."""
     x = x.astype(np.float32)
     if kind == "f32":
         return x
@@ -58,8 +59,8 @@ def attention(
     sinks: F64 | None = None,
     aligned: bool = False,
 ) -> F64:
-    """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v].
-    sinks: [head], logits that take weight and have no value. aligned: windows begin at multiples of their size."""
+    """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v]. sinks:
+    [head], logits that take weight and have no value. aligned: windows begin at multiples of their size."""
     out = np.empty((*q.shape[:2], v.shape[2]))
     group = q.shape[1] // k.shape[1]
     place = np.arange(len(k))

@@ -21,7 +21,7 @@ def deepseek(model: Any, ids: list[int]) -> F64:
 
 
 def turns(c: dict[str, Any]) -> tuple[F64, float]:
-    """Radians per position of every pair, and what scores are multiplied by."""
+    """Radians per position of every pair, and the factor of scores."""
     n, rope = c["qk_rope_head_dim"], c.get("rope_scaling")
     plain = c["rope_theta"] ** (-np.arange(0, n, 2) / n)
     if not rope:

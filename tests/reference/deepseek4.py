@@ -18,7 +18,7 @@ def deepseek4(model: Any, ids: list[int]) -> F64:
 
 
 def streams(model: Any, ids: list[int]) -> F64:
-    """Behind the layers, [tok, stream, n]."""
+    """The streams after the layers, [tok, stream, n]."""
     c, t = model.c, model.t
     n_layer, hashed = c["num_hidden_layers"], c.get("mlp_layer_types")
     hashed = c["num_hash_layers"] if hashed is None else hashed.count("hash_moe")
@@ -31,7 +31,7 @@ def streams(model: Any, ids: list[int]) -> F64:
 
 
 def layer(model: Any, x: F64, p: str, kind: str, table: np.ndarray | None) -> F64:
-    """Streams x behind a layer. table: experts of each token, None: the best ones."""
+    """Streams x after a layer. table: experts of each token; None: the best ones."""
     c, t = model.c, model.t
     parts = {
         "attn": lambda y: _attention(model, y, p + "attn.", kind),
@@ -72,7 +72,7 @@ def _turns(c: dict[str, Any], kind: str) -> F64:
 
 
 def _turned(x: F64, pos: F64, turns: F64) -> F64:
-    """The last values of every head of x [tok, head, d], in neighbouring pairs."""
+    """x [tok, head, d] with the last values of every head rotated, in neighbouring pairs."""
     first, angle = x.shape[2] - 2 * len(turns), pos[:, None, None] * turns
     a, b, y = x[..., first::2], x[..., first + 1 :: 2], x.copy()
     y[..., first::2], y[..., first + 1 :: 2] = (
@@ -83,7 +83,7 @@ def _turned(x: F64, pos: F64, turns: F64) -> F64:
 
 
 def _compressed(model: Any, x: F64, p: str, every: int, turns: F64, overlapping: bool) -> F64:
-    """[group, d]"""
+    """Entries [group, d] of the groups of tokens."""
     u, z = model.linear(x, p + "wkv"), model.linear(x, p + "wgate")
     entries = pools.pool(u, z, model.t[p + "ape"], every, overlapping=overlapping)
     return _turned(model.norm(entries, p + "norm")[:, None], every * np.arange(len(entries)), turns)[:, 0]
@@ -122,7 +122,7 @@ def _attention(model: Any, x: F64, p: str, kind: str) -> F64:
 
 
 def _experts(model: Any, x: F64, p: str, table: np.ndarray | None) -> F64:
-    """table: [tok, chosen]; None: the best ones."""
+    """table: [tok, chosen]; None: the best experts."""
     c, limit = model.c, model.c["swiglu_limit"]
 
     def expert(one: F64, name: object) -> F64:

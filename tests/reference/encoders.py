@@ -19,7 +19,7 @@ def gelu(x: F64) -> F64:
 
 
 def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) -> F64:
-    """The rows behind the last layer, f64 [tok, n_embd]."""
+    """The rows after the last layer, f64 [tok, n_embd]."""
     t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
     n_head, eps = config["num_attention_heads"], config["layer_norm_eps"]
 

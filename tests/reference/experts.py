@@ -12,8 +12,8 @@ def softmax(x: F64) -> F64:
 
 
 def choose(scores: F64, n_used: int, n_group: int = 1, n_group_used: int = 1) -> list[int]:
-    """The best n_used of scores [expert], those of the n_group_used groups whose two best add up to most; equal ones:
-    the lower index. In order of their index."""
+    """Indices of the best n_used of scores [expert], ascending. Only the n_group_used groups with the largest sums of
+    their two best scores count; of equal scores the lower index wins."""
     groups = scores.reshape(n_group, -1)
     if n_group > 1:
         best_two = np.sort(groups, axis=1)[:, -2:].sum(1)
@@ -33,8 +33,8 @@ def mixture(
     norm: bool = True,
     groups: tuple[int, int] = (1, 1),
 ) -> F64:
-    """The best n_used experts by scores + bias, weighted by their scores, which are divided by their sum where `norm`.
-    expert(x [1, n], number); groups: as `choose` has them. Rows of what experts return."""
+    """The sum of the best n_used experts by scores + bias, weighted by their scores, which are divided by their sum if
+    `norm`. expert(x [1, n], number) returns its rows; groups: as in `choose`."""
     rows = []
     for t in range(len(x)):
         best = choose(scores[t] + bias, n_used, *groups)
@@ -44,7 +44,7 @@ def mixture(
 
 
 def sparse_mixer(logits: F64, n_used: int, jitter: float) -> dict[int, float]:
-    """Experts of one token with their weights, as arXiv:2409.12136 has them when nothing is trained."""
+    """Experts of one token with their weights, by arXiv:2409.12136 for inference."""
     weights: dict[int, float] = {}
     left = logits.copy()
     for _ in range(n_used):

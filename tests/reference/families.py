@@ -1,5 +1,5 @@
-"""Whole models in float64, from a checkpoint's own names and its config: slow and obvious. What `convert` and `infer`
-make of the same checkpoint has to agree."""
+"""Whole models in float64, from a checkpoint's own names and its config: slow and obvious. The results of `convert` and
+`infer` for the same checkpoint have to agree with them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ def gelu(x: F64) -> F64:
 
 
 class Reference:
-    """`c` is the config, `t` the tensors by name; linear layers are weights of [out, in]."""
+    """`c` is the config, `t` the tensors by name; linear layers have weights [out, in]."""
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, NDArray]) -> None:
         self.c = config
@@ -111,7 +111,7 @@ class Reference:
         return (i + 1) % c.get("no_rope_layer_interval", 4) != 0
 
     def window(self, i: int) -> int:
-        """Tokens that a token of layer i sees; 0: all."""
+        """The number of tokens that a token sees in layer i; 0: all."""
         c, kind = self.c, self.c["architectures"][0]
         if kind == "LlamaForCausalLM":
             return 0
@@ -295,7 +295,7 @@ class Reference:
         return cap * np.tanh(y / cap)
 
     def _blocks(self, x: F64, p: str) -> F64:
-        """Head by head, x times the head's matrix."""
+        """Block-diagonal product: each head of x times its own matrix."""
         weight, bias = self.t[p + "weight"], self.t[p + "bias"]
         heads = x.reshape(len(x), len(weight), -1)
         return np.stack([heads[:, h] @ w + bias[h] for h, w in enumerate(weight)], axis=1).reshape(x.shape)
@@ -392,13 +392,13 @@ class Reference:
             y = self.attend(self.norm(q, p + "attn.q_norm"), self.norm(k, p + "attn.k_norm"), v, d, d)
             x = x + self.linear(y, p + "attn.out_proj")
             h = self.norm(x, p + "ffn_norm")
-            # the halves of proj_1; here, the parts that the converter makes of it
+            # proj_1's halves: here in the parts into which the converter splits it
             gate, up = (h @ self.t[f"{p}ffn.proj_1.{part}"].T for part in ("gate", "up"))
             x = x + self.linear(silu(gate) * up, p + "ffn.proj_2")
         return self.head(self.norm(x, "transformer.norm"), "transformer.token_embeddings.weight")
 
     def _granite_feed_forward(self, h: F64, p: str) -> F64:
-        """Gate and up are one tensor there; here, the parts that the converter makes of it."""
+        """Gate and up are one tensor in checkpoints; here they are the parts into which the converter splits it."""
         if p + "shared_mlp.output_linear.weight" in self.t:
             gate, up = (h @ self.t[f"{p}shared_mlp.input_linear.weight.{part}"].T for part in ("gate", "up"))
             return self.linear(silu(gate) * up, p + "shared_mlp.output_linear")

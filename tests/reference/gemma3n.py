@@ -1,4 +1,4 @@
-"""Gemma 3n, its text part, in float64; `model` is families.Reference."""
+"""The text part of Gemma 3n in float64; `model` is families.Reference."""
 
 from statistics import NormalDist
 from typing import Any
@@ -39,7 +39,7 @@ def gemma3n(model: Any, ids: list[int]) -> F64:
 
 
 def matched(x: F64, y: F64) -> F64:
-    """y with the magnitude of x."""
+    """y scaled to the magnitude of x."""
     size = np.maximum((y * y).mean(-1, keepdims=True), FLOOR)
     return y * np.sqrt((x * x).mean(-1, keepdims=True) / size)
 

@@ -1,4 +1,4 @@
-"""Gemma 4, its text part, in float64; `model` is families.Reference."""
+"""The text part of Gemma 4 in float64; `model` is families.Reference."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def gelu(x: F64) -> F64:
 
 
 def plain(x: F64, eps: float) -> F64:
-    """Normalized, without weights."""
+    """RMS norm without weights."""
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
 
 
@@ -53,7 +53,7 @@ def inputs_of_layers(model: Any, x: F64, ids: list[int]) -> F64:
 
 
 def heads_of(c: dict[str, Any], i: int, kind: str) -> tuple[int, int]:
-    """Values of a head and heads of keys, of layer i."""
+    """(head size, number of KV heads) of layer i."""
     d, n_kv = c.get("head_dim", 256), c.get("num_key_value_heads", 4)
     if "per_layer_config" in c:
         own = c["per_layer_config"].get(str(i), {})
@@ -81,7 +81,7 @@ def mlp(model: Any, h: F64, p: str) -> F64:
 
 
 def experts(model: Any, x: F64, p: str) -> F64:
-    """The experts of each token, chosen by the residual stream; they read it normalized."""
+    """The experts of each token: the residual stream selects them; their input is normalized."""
     h = model.norm(x, p + "pre_feedforward_layernorm_2")
     routed = plain(x, model.eps) * model.t[p + "router.scale"] * x.shape[1] ** -0.5
     scores = softmax(model.linear(routed, p + "router.proj"))

@@ -1,4 +1,4 @@
-"""GLM-5.3-Flash in float64; `model` is families.Reference. Keys and values are made from the latent vectors."""
+"""GLM-5.3-Flash in float64; `model` is families.Reference. Keys and values are computed from the latent vectors."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def glm5_next(model: Any, ids: list[int]) -> F64:
 def connected(model: Any, x: F64, p: str, part: str, sublayer: Any) -> F64:
     c = model.c
     norm = p + {"attn": "input_layernorm", "ffn": "post_attention_layernorm"}[part]
-    if f"{p}hc_{part}_fn" not in model.t:  # of a head that guesses tokens ahead: streams that are all the same
+    if f"{p}hc_{part}_fn" not in model.t:  # a head that guesses tokens ahead: all its streams are equal
         return x + sublayer(model.norm(x[:, 0], norm))[:, None]
     numbers = (model.t[f"{p}hc_{part}_{name}"] for name in ("fn", "base", "scale"))
     return hyper_connected(
@@ -57,7 +57,7 @@ def connected(model: Any, x: F64, p: str, part: str, sublayer: Any) -> F64:
 
 
 def attention(model: Any, x: F64, p: str, seen: F64 | None) -> tuple[F64, F64]:
-    """What it returns, and which tokens each one saw: `seen` where the layer does not choose itself."""
+    """The output, and the tokens that each token saw: `seen`, unless the layer selects them itself."""
     c, n, n_head, eps = model.c, len(x), model.c["num_attention_heads"], model.eps
     low = rms(model.linear(x, p + "q_a_proj"), model.t[p + "q_a_layernorm.weight"], eps)
     q = model.linear(low, p + "q_b_proj").reshape(n, n_head, -1)
@@ -74,7 +74,7 @@ def attention(model: Any, x: F64, p: str, seen: F64 | None) -> tuple[F64, F64]:
 
 
 def chosen(model: Any, x: F64, low: F64, p: str) -> F64:
-    """Bool [tok, tok]: the tokens of the best pools, and those behind the last whole one."""
+    """Bool [tok, tok]: the tokens of the best pools, and those after the last complete pool."""
     c, n = model.c, len(x)
     m, d = c["index_kpool"], c["index_head_dim"]
     q = model.linear(low, p + "wq_b").reshape(n, -1, d)

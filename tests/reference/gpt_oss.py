@@ -31,7 +31,7 @@ def _attention(model: Any, x: F64, p: str, window: int) -> F64:
 
 
 def _experts(model: Any, x: F64, p: str) -> F64:
-    """The chosen experts' logits alone are in the softmax; up and gate take turns in the columns of one matrix."""
+    """The softmax is over the selected experts' logits only; up and gate alternate in the columns of one matrix."""
     t, alpha, limit = model.t, model.c.get("swiglu_alpha", 1.702), model.c.get("swiglu_limit", 7.0)
 
     def expert(one: F64, e: int) -> F64:

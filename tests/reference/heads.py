@@ -1,8 +1,8 @@
 """A head that guesses tokens ahead, in float64: from a checkpoint's own names and its config.
 
-The head's block is the layer of a model like its own, whose embedding of token t is what the head makes of the state of
-token t and of the embedding of token t + 1; a model's states behind its last norm are the logits of one whose output
-matrix changes nothing.
+The head's block is the layer of a model like its own. The input for token t combines the state of token t with the
+embedding of token t + 1. A model's states after its last norm are the logits of a model whose output matrix is the
+identity.
 """
 
 from typing import Any
@@ -18,17 +18,17 @@ OUTPUT, NORM = "lm_head.weight", "model.norm.weight"
 
 
 class ReferenceHead:
-    """Of a config and tensors by name."""
+    """A head, made from a config and tensors by name."""
 
     def __init__(self, config: dict[str, Any], tensors: Tensors) -> None:
         self.c, self.t, self.n = config, tensors, config["hidden_size"]
         self.eps = config.get("rms_norm_eps") or config.get("layer_norm_epsilon") or 1e-5
-        self.plus = 1.0 if "mtp.fc.weight" in tensors else 0.0  # of norms
+        self.plus = 1.0 if "mtp.fc.weight" in tensors else 0.0  # added to the weights of norms
         self.main = next(name for name in EMBEDDINGS if name in tensors)
-        self.last = NORM  # the model's
-        self.more: dict[str, Any] = {}  # settings of the block's model
+        self.last = NORM  # the model's norm
+        self.more: dict[str, Any] = {}  # other settings of the block's model
         own = f"model.layers.{config.get('num_hidden_layers')}."
-        # beginnings of names of the block, and of a model's
+        # name prefixes of the block -> those of a model
         self.block = {own: "model.layers.0."}
         self.join, self.token_norm, self.state_norm = (own + part for part in ("eh_proj", "enorm", "hnorm"))
         self.norm = own + ("final_layernorm" if own + "final_layernorm.weight" in tensors else "shared_head.norm")
@@ -36,29 +36,29 @@ class ReferenceHead:
             self.block = {"mtp.layers.0.": "model.layers.0."}
             self.join, self.norm = "mtp.fc", "mtp.norm"
             self.token_norm, self.state_norm = "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden"
-        elif "mtp.layers.1.final_layernorm.weight" in tensors:  # of Nemotron-H: two of its layers
+        elif "mtp.layers.1.final_layernorm.weight" in tensors:  # Nemotron-H: two layers
             self.block = {f"mtp.layers.{i}.": f"backbone.layers.{i}." for i in range(2)}
             self.join, self.token_norm, self.state_norm = (f"mtp.layers.0.{p}" for p in ("eh_proj", "enorm", "hnorm"))
             self.norm, self.last = "mtp.layers.1.final_layernorm", "backbone.norm_f.weight"
             self.more = {"hybrid_override_pattern": "*E", "layers_block_type": None}
-        elif "model.mtp_linear_proj.0.weight" in tensors:  # of ERNIE, with the model's last norm
+        elif "model.mtp_linear_proj.0.weight" in tensors:  # ERNIE, with the model's last norm
             self.block = {"model.mtp_block.0.": "model.layers.0."}
             self.join, self.token_norm, self.state_norm = (
                 f"model.mtp_{part}.0" for part in ("linear_proj", "emb_norm", "hidden_norm")
             )
             self.norm = NORM.removesuffix(".weight")
-        elif own + "self_attn.indexer.wk.weight" in tensors:  # of GLM-5.3-Flash: here all tokens are chosen
+        elif own + "self_attn.indexer.wk.weight" in tensors:  # GLM-5.3-Flash: here all tokens are selected
             self.more = {"index_topk": 1 << 20}
         self.embedding = tensors.get(own + "embed_tokens.weight", tensors[self.main])
         self.output = tensors.get(own + "shared_head.head.weight", tensors.get(OUTPUT, tensors[self.main]))
 
     def states(self, ids: list[int]) -> F64:
-        """Of the model, f64 [tok, n_embd]."""
+        """The model's states, f64 [tok, n_embd]."""
         return Reference(self.c, {**self.t, OUTPUT: np.eye(self.n)}).logits(ids)
 
     def foretold(self, ids: list[int], guessed: list[int]) -> F64:
-        """Logits of the token behind ids (all but the first: the head reads pairs), and behind each of `guessed` that
-        follows: f64 [1 + len(guessed), vocabulary]."""
+        """Logits of the token after ids (all but the first: the head reads pairs), and after each following token of
+        `guessed`: f64 [1 + len(guessed), vocabulary]."""
         states, rows = self.states(ids[:-1]), []
         for i in range(len(guessed) + 1):
             own = self._own_states(states, [*ids[1:], *guessed[:i]])
@@ -67,7 +67,7 @@ class ReferenceHead:
         return np.stack(rows)
 
     def _own_states(self, states: F64, ids: list[int]) -> F64:
-        """The head's, of these states and of the tokens behind them."""
+        """The head's states, from these states and the tokens after them."""
         t = self.t
         token = rms(self.embedding[ids].astype(np.float64), t[self.token_norm + ".weight"] + self.plus, self.eps)
         state = rms(states, t[self.state_norm + ".weight"] + self.plus, self.eps)
@@ -91,25 +91,25 @@ class ReferenceHead:
 
 
 class HeadOnStreams:
-    """One whose states are residual streams, f64 [tok, stream, n]."""
+    """A head whose states are residual streams, f64 [tok, stream, n]."""
 
     def __init__(self, config: dict[str, Any], tensors: Tensors) -> None:
         self.m = Reference(config, tensors)
 
     def states(self, ids: list[int]) -> F64:
-        """Of the model."""
+        """The model's states."""
         raise NotImplementedError
 
     def own_states(self, states: F64, ids: list[int]) -> F64:
-        """The head's, of these states and of the tokens behind them."""
+        """The head's states, from these states and the tokens after them."""
         raise NotImplementedError
 
     def logits(self, states: F64) -> F64:
-        """Of the head's states."""
+        """Logits of the head's states."""
         raise NotImplementedError
 
     def foretold(self, ids: list[int], guessed: list[int]) -> F64:
-        """As `ReferenceHead.foretold`."""
+        """Like `ReferenceHead.foretold`."""
         states, rows = self.states(ids[:-1]), []
         for i in range(len(guessed) + 1):
             own = self.own_states(states, [*ids[1:], *guessed[:i]])
@@ -119,7 +119,7 @@ class HeadOnStreams:
 
 
 class DeepSeek4Head(HeadOnStreams):
-    """Every stream is normalized by itself, and the embedding is added to each."""
+    """Every stream is normalized separately, and the embedding is added to each."""
 
     def states(self, ids: list[int]) -> F64:
         return deepseek4.streams(self.m, ids)
@@ -135,7 +135,7 @@ class DeepSeek4Head(HeadOnStreams):
 
 
 class Qwen4ExpHead(HeadOnStreams):
-    """All streams are normalized together, and the embedding is added to each. All tokens are attended to."""
+    """All streams are normalized together, and the embedding is added to each. Attention sees all tokens."""
 
     def states(self, ids: list[int]) -> F64:
         return qwen4_exp.streams(self.m, ids)
@@ -153,7 +153,7 @@ class Qwen4ExpHead(HeadOnStreams):
 
 
 def reference_head(config: dict[str, Any], tensors: Tensors) -> ReferenceHead | HeadOnStreams:
-    """Of a config and tensors by name."""
+    """The kind of head that the tensors show."""
     if "mtp.0.e_proj.weight" in tensors:
         return DeepSeek4Head(config, tensors)
     return (Qwen4ExpHead if "mtp.fc_hidden.weight" in tensors else ReferenceHead)(config, tensors)

@@ -7,7 +7,7 @@ from reference.recurrent import F64, sigmoid
 
 
 def unit_rms(x: F64, eps: float) -> F64:
-    """All streams of a token side by side, [tok, stream * n], divided by the root of their mean square."""
+    """All streams of a token concatenated, [tok, stream * n], divided by their root mean square."""
     flat = x.reshape(len(x), -1)
     return flat / np.sqrt((flat * flat).mean(1, keepdims=True) + eps)
 
@@ -22,7 +22,7 @@ def doubly_stochastic(c: F64, n_iter: int, floor: float) -> F64:
 
 
 def hyper_weights(m: F64, base: F64, scale: F64, n_stream: int, n_iter: int, floor: float) -> tuple[F64, F64, F64]:
-    """pre and post [tok, stream], comb [tok, stream, stream] of m [tok, (2 + n_stream) n_stream]."""
+    """pre and post [tok, stream], comb [tok, stream, stream] from m [tok, (2 + n_stream) n_stream]."""
     h = n_stream
     pre = sigmoid(m[:, :h] * scale[0] + base[:h]) + floor
     post = 2 * sigmoid(m[:, h : 2 * h] * scale[1] + base[h : 2 * h])
@@ -32,23 +32,23 @@ def hyper_weights(m: F64, base: F64, scale: F64, n_stream: int, n_iter: int, flo
 
 
 def mixed(x: F64, weights: F64) -> F64:
-    """[tok, n]: the streams, each times its weight, [tok, stream], added."""
+    """The sum of the streams times their weights [tok, stream]: [tok, n]."""
     return (weights[:, :, None] * x).sum(1)
 
 
 def written(x: F64, y: F64, post: F64, comb: F64) -> F64:
-    """The streams behind a sublayer that returned y [tok, n]."""
+    """The streams after a sublayer that returned y [tok, n]."""
     return post[:, :, None] * y[:, None] + np.swapaxes(comb, 1, 2) @ x
 
 
 def hyper_connected(
     x: F64, fn: F64, base: F64, scale: F64, n_iter: int, eps: float, floor: float, sublayer: Callable[[F64], F64]
 ) -> F64:
-    """The streams behind a sublayer, norm included, that reads their mix; eps: of the norm of the streams."""
+    """The streams after a sublayer with its norm, which reads their mix; eps: for the norm of the streams."""
     pre, post, comb = hyper_weights(unit_rms(x, eps) @ fn.T, base, scale, x.shape[1], n_iter, floor)
     return written(x, sublayer(mixed(x, pre)), post, comb)
 
 
 def learned_collapse(x: F64, fn: F64, base: F64, scale: F64, eps: float, floor: float) -> F64:
-    """[tok, n]: what is left of the streams behind the last layer; fn [stream, stream * n]."""
+    """The streams after the last layer, collapsed to [tok, n]; fn [stream, stream * n]."""
     return mixed(x, sigmoid(unit_rms(x, eps) @ fn.T * scale[0] + base) + floor)

@@ -1,5 +1,5 @@
 """Kimi Linear (arXiv:2510.26692) and Ling 3.0 in float64; `model` is families.Reference. Keys and values of latent
-attention (arXiv:2405.04434) are made from the latent vectors, as the paper first says it."""
+attention (arXiv:2405.04434) are computed from the latent vectors, as in the paper's first formulation."""
 
 from typing import Any
 
@@ -46,8 +46,8 @@ def ling(model: Any, ids: list[int]) -> F64:
 
 
 def kda(model: Any, x: F64, p: str, lowest: float | None = None) -> F64:
-    """A layer with the delta rule, one gate for each channel of the keys. lowest: logarithm of the lowest gate; None:
-    Ling's where f comes from one matrix, otherwise none."""
+    """A layer with the delta rule, with one gate per channel of the keys. lowest: logarithm of the lowest gate; None:
+    Ling's if f is one matrix, otherwise no limit."""
     n = len(x)
     low_rank, out = p + "f_a_proj.weight" in model.t, "o_proj" if p + "o_proj.weight" in model.t else "dense"
     shape = (n, len(model.t[p + "b_proj.weight"]), len(model.t[p + "o_norm.weight"]))
@@ -76,8 +76,8 @@ def convolved(model: Any, x: F64, name: str) -> F64:
 
 
 def latent_attention(model: Any, x: F64, p: str, frequencies: F64 | None = None, growth: float = 1.0) -> F64:
-    """Keys and values of all heads, made from one vector of a token, beside a key that they share, which turns with
-    these frequencies (None: it does not). Scores are times `growth`."""
+    """Attention with keys and values of all heads from one vector per token, and a key shared by all heads, rotated
+    with these frequencies (None: not rotated). Scores are multiplied with `growth`."""
     c, n, n_head = model.c, len(x), model.c["num_attention_heads"]
     rank, d_nope, d_shared, d_value = (
         c[name] for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -101,14 +101,14 @@ def latent_attention(model: Any, x: F64, p: str, frequencies: F64 | None = None,
 
 
 def turned(x: F64, frequencies: F64) -> F64:
-    """x [tok, head, n] with pairs of neighbours turned."""
+    """x [tok, head, n], rotated in pairs of neighbours."""
     angle = np.arange(len(x))[:, None] * frequencies
     z = (x[:, :, 0::2] + 1j * x[:, :, 1::2]) * np.exp(1j * angle)[:, None]
     return np.stack([z.real, z.imag], axis=3).reshape(x.shape)
 
 
 def up_projection(model: Any, p: str, n_head: int) -> F64:
-    """[head x (d_nope + d_value), rank]; random checkpoints hold it in the parts that the converter takes it into."""
+    """[head x (d_nope + d_value), rank]; random checkpoints hold it in the parts into which the converter splits it."""
     name = p + "kv_b_proj.weight"
     if name in model.t:
         return model.t[name]

@@ -29,7 +29,7 @@ def kimi_k3(model: Any, ids: list[int]) -> F64:
 
 
 def mixed(model: Any, rows: list[F64], name: str) -> F64:
-    """Rows [tok, n], added with weights that each token's normalized rows give: one row alone stays itself."""
+    """Rows [tok, n], added with softmax weights from their normalized values; a single row is unchanged."""
     query = (model.t[name + "_norm.weight"] * model.t[name + "_proj.weight"]).reshape(-1)
     scores = np.stack([rms(row, query, model.eps).sum(1) for row in rows], axis=1)
     return (softmax(scores)[:, :, None] * np.stack(rows, axis=1)).sum(1)

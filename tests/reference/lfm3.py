@@ -7,16 +7,16 @@ from reference.attention import attention, rope
 from reference.recurrent import F64, conv1d_gated, sigmoid
 from reference.rope_scaling import scaling
 
-NOT_TURNED = np.inf  # what the frequency of a pair is divided by
+NOT_TURNED = np.inf  # divisor of the frequency of a pair without rotation
 
 
 def proportional(d: int, part: float, factor: float = 1.0) -> F64:
-    """What the frequencies of d / 2 pairs are divided by where only a part of the pairs turns. f64 [d / 2]"""
+    """Divisors of the frequencies of d / 2 pairs if only a part of the pairs is rotated. f64 [d / 2]"""
     return np.where(np.arange(d // 2) < int(part * d // 2), factor, NOT_TURNED)
 
 
 def layer_rope(model: Any, x: F64, kind: str, part: float) -> F64:
-    """x [tok, head, d_head] turned as layers of a kind do; `part`: of pairs that turn where the config does not say."""
+    """x [tok, head, d_head], rotated as in layers of a kind; `part`: share of rotated pairs if the config has none."""
     usual = {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": part}}
     settings = (model.c.get("rope_parameters") or {"sliding_attention": {"rope_theta": 1e4}, **usual})[kind]
     d, factors = x.shape[2], None

@@ -1,4 +1,4 @@
-"""Llama 4, its text part, in float64; `model` is families.Reference."""
+"""The text part of Llama 4 in float64; `model` is families.Reference."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def attend(model: Any, h: F64, p: str, turned: bool, chunk: int) -> F64:
 
 
 def experts(model: Any, h: F64, p: str) -> F64:
-    """The best experts by the router's output read the token times its sigmoid."""
+    """The best experts by the router's logits; their input is the token times the sigmoid of its logit."""
     logits = model.linear(h, p + "router")
     out = model.gated(h, p + "shared_expert.")
     for t, row in enumerate(logits):

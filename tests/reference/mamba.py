@@ -1,4 +1,4 @@
-"""Mamba-1 and Mamba-2 layers and the models made of them, in float64; `model` is families.Reference."""
+"""Mamba-1 and Mamba-2 layers and models made of them, in float64; `model` is families.Reference."""
 
 import math
 from typing import Any
@@ -7,8 +7,8 @@ import numpy as np
 from reference.experts import mixture
 from reference.recurrent import F64, conv1d_silu, gated_norm, mamba1_scan, mamba2_scan, mamba2_steps, silu
 
-INNER_EPS = 1e-5  # of the gated norm of Zamba2, whatever its config says
-LEAST_STEP = 0.001  # of Zamba2, where its config does not say
+INNER_EPS = 1e-5  # of Zamba2's gated norm, whatever its config says
+LEAST_STEP = 0.001  # Zamba2's default
 
 
 def convolved(model: Any, x: F64, p: str) -> F64:
@@ -18,7 +18,8 @@ def convolved(model: Any, x: F64, p: str) -> F64:
 
 
 def mamba1(model: Any, h: F64, p: str, eps: float = 0.0) -> F64:
-    """From the normalized rows to what is added to them; eps: of norms on dt, B and C, with weights where there are."""
+    """A layer's output from normalized rows; eps: for norms of dt, B and C, which have weights if the checkpoint has
+    them."""
     x, z = np.split(model.linear(h, p + "in_proj"), 2, axis=1)
     x = convolved(model, x, p)
     A = -np.exp(model.t[p + "A_log"])
@@ -34,7 +35,7 @@ def mamba1(model: Any, h: F64, p: str, eps: float = 0.0) -> F64:
 
 
 def mamba2(model: Any, rows: F64, p: str, n_head: int, n_group: int, d_state: int, normed: bool) -> F64:
-    """From the projected rows [z | x | B | C | dt] to the input of the projection out."""
+    """From the projected rows [z | x | B | C | dt] to the input of the output projection."""
     n_tok, groups = len(rows), n_group * d_state
     d_inner = (rows.shape[1] - n_head - 2 * groups) // 2
     z, mixed, dt = np.split(rows, [d_inner, 2 * d_inner + 2 * groups], axis=1)
@@ -107,7 +108,7 @@ def attention(model: Any, h: F64, p: str, n_rot: int, scale: float) -> F64:
 
 
 def bamba(model: Any, ids: list[int]) -> F64:
-    """Bamba, whose attention turns a half of every head, and Granite 4 H."""
+    """Bamba, which rotates half of every head, and Granite 4 H."""
     c, granite = model.c, model.c["architectures"] == ["GraniteMoeHybridForCausalLM"]
     x = model.t["model.embed_tokens.weight"][ids] * c.get("embedding_multiplier", 1.0)
     residual, d = c.get("residual_multiplier", 1.0), c["hidden_size"] // c["num_attention_heads"]
@@ -131,7 +132,7 @@ def bamba(model: Any, ids: list[int]) -> F64:
 
 
 def granite_feed_forward(model: Any, h: F64, p: str) -> F64:
-    """Experts, where there are, and beside them one that all tokens use."""
+    """Experts, if there are any, and a shared expert for all tokens."""
     m = p + "shared_mlp."
     gate, up = (h @ model.t[f"{m}input_linear.weight.{part}"].T for part in ("gate", "up"))
     shared = model.linear(silu(gate) * up, m + "output_linear")

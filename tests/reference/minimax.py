@@ -27,7 +27,7 @@ def minimax(model: Any, ids: list[int]) -> F64:
 
 
 def beside(c: dict[str, Any], h: F64, y: F64, ours: str, published: str) -> F64:
-    """The norm, not what it was made of, is kept."""
+    """The residual is the normalized input, not the input itself."""
     alpha, beta = (
         c.get(f"{ours}_{name}_factor", c.get(f"layernorm_{published}_{name}", 1.0)) for name in ("alpha", "beta")
     )
@@ -45,7 +45,7 @@ def lightning_attention(model: Any, h: F64, p: str, i: int) -> F64:
 
 
 def lightning(q: F64, k: F64, v: F64, decay: F64) -> F64:
-    """[tok, head, d]; S = decay S + k v^T, o = q S, of every head."""
+    """[tok, head, d]; for every head S = decay S + k v^T, o = q S."""
     state, out = np.zeros((q.shape[1], q.shape[2], v.shape[2])), []
     for t in range(len(q)):
         state = decay[:, None, None] * state + k[t, :, :, None] * v[t, :, None, :]
@@ -54,7 +54,7 @@ def lightning(q: F64, k: F64, v: F64, decay: F64) -> F64:
 
 
 def softmax_attention(model: Any, h: F64, p: str) -> F64:
-    """Published models turn the first rotary_dim values of a head, transformers' class all of them."""
+    """Published models rotate the first rotary_dim values of a head, transformers' class all of them."""
     c, pos = model.c, np.arange(len(h))
     d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     n_rot = d if c["architectures"] == ["MiniMaxForCausalLM"] else c.get("rotary_dim", d)

@@ -35,7 +35,8 @@ def _feed_forward(model: Any, h: F64, p: str) -> F64:
 
 
 def _experts(model: Any, h: F64, p: str) -> F64:
-    """Beside a shared one; with a latent size the others see a projection of h, and so is their sum."""
+    """Experts beside a shared one. With a latent size their input is a projection of h, and their sum is projected
+    back."""
     c, latent = model.c, bool(model.c.get("moe_latent_size"))
     y = mixture(
         model.linear(h, p + "fc1_latent_proj") if latent else h,

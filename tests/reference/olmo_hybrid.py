@@ -23,7 +23,7 @@ def olmo_hybrid(model: Any, ids: list[int]) -> F64:
 
 
 def attention(model: Any, x: F64, p: str) -> F64:
-    """Queries and keys are normalized over all heads, and turned unless the config's base is null."""
+    """Queries and keys are normalized over all heads, and rotated unless the config's base is null."""
     c, pos = model.c, np.arange(len(x))
     d = c["hidden_size"] // c["num_attention_heads"]
     q, k, v = (model.linear(x, f"{p}{part}_proj") for part in "qkv")
@@ -52,7 +52,7 @@ def delta_net(model: Any, x: F64, p: str) -> F64:
 
 
 def joined(tensors: dict[str, Any], name: str) -> Any:
-    """The pieces `name`.0, `name`.1, ... one after the other."""
+    """The pieces `name`.0, `name`.1, ... concatenated."""
     pieces = []
     while (piece := f"{name}.{len(pieces)}") in tensors:
         pieces.append(tensors[piece])

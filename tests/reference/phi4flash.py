@@ -1,4 +1,4 @@
-"""Phi-4-mini-flash (arXiv:2507.06607) in float64, by its own code's formulas; `model` is families.Reference."""
+"""Phi-4-mini-flash (arXiv:2507.06607) in float64, after its own code; `model` is families.Reference."""
 
 import math
 from typing import Any
@@ -44,7 +44,7 @@ def phi4flash(model: Any, ids: list[int]) -> F64:
 
 
 def scan(model: Any, h: F64, p: str) -> tuple[F64, F64]:
-    """What the scan makes of normalized rows, and its gate."""
+    """The scan's output for normalized rows, and its gate."""
     x, z = np.split(model.linear(h, p + "in_proj"), 2, axis=1)
     x = convolved(model, x, p)
     A = -np.exp(model.t[p + "A_log"])
@@ -57,7 +57,8 @@ def scan(model: Any, h: F64, p: str) -> tuple[F64, F64]:
 
 
 def difference(model: Any, q: F64, k: F64, v: F64, i: int, window: int) -> F64:
-    """Heads 2 p of queries and keys make one softmax, heads 2 p + 1 the other; each over the values of both."""
+    """Heads 2 p of queries and keys give one softmax, heads 2 p + 1 the other; each is applied to the values of
+    both."""
     c, n, pos = model.c, len(q), np.arange(len(q))
     d = c["hidden_size"] // c["num_attention_heads"]
     q, k, v = (x.reshape(n, -1, 2, d) for x in (q, k, v))

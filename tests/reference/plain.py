@@ -1,4 +1,4 @@
-"""Plain transformers in float64: one model, and what each family changes of it."""
+"""Plain transformers in float64: one model, and each family's differences."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Switches:
-    """What a family changes.
+    """A family's differences.
 
-    before, behind  names of the norms around both parts; "": none. One norm in front of both: they read the same rows
-    normed          queries and keys: "heads" each head, "all" all heads together, "turned" each head behind RoPE
-    neox            the halves of a head turn with one another, otherwise its neighbours
-    period          where the config has no layer_types: the last of so many layers has no window; 0: none has
-    nope            a model with windows turns queries and keys where a layer has one, and nowhere else
-    head, part, theta, logit_scale  a head's values (0: width / heads), the share of them that turns, RoPE's base, what
-                    logits are times: where the config does not say
-    shared          what the checkpoint calls the shared expert
-    plus            what norms add to their weights
-    scaled          the embedding is times the root of its width, and gates have GELU
-    absent          fields of configs that lack them
+    before, behind  names of the norms around both parts; "": none. One norm before both: they read the same rows
+    normed          queries and keys: "heads" each head, "all" all heads together, "turned" each head after RoPE
+    neox            rotates pairs of a head's halves, otherwise pairs of neighbours
+    period          without layer_types: the last of every `period` layers has no window; 0: no layer has a window
+    nope            in a model with windows only layers with a window have RoPE
+    head, part, theta, logit_scale  head size (0: width / heads), its rotated share, RoPE's base, factor of the
+                    logits: defaults if the config has none
+    shared          the checkpoint's name of the shared expert
+    plus            added to the weights of norms
+    scaled          the embedding is multiplied with the root of its width, and gates use GELU
+    absent          defaults of fields that configs lack
     """
 
     before: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
@@ -109,7 +109,7 @@ def plain(r: "Reference", ids: list[int]) -> F64:
 
 
 def _norm(r: "Reference", x: F64, name: str) -> F64:
-    """Layer norm where the config has an epsilon for it, or the norm a bias."""
+    """Layer norm if the config has an epsilon for it or the norm a bias; otherwise RMS norm."""
     if "layer_norm_eps" not in r.c and name + ".bias" not in r.t:
         return r.norm(x, name, SWITCHES[r.c["architectures"][0]].plus)
     away = x - x.mean(-1, keepdims=True)
@@ -141,7 +141,7 @@ def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
 
 
 def _window(c: dict, s: Switches, i: int) -> int:
-    """Tokens that a token of layer i sees; 0: all."""
+    """The number of tokens that a token sees in layer i; 0: all."""
     size = c.get("sliding_window") or 0
     if c["architectures"][0] in ("PhiMoEForCausalLM", "MixtralForCausalLM"):
         return size
@@ -160,7 +160,7 @@ def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Calla
     rope_of = c.get("rope_parameters") or c.get("rope_scaling") or {}
     kinds = rope_of if "full_attention" in rope_of else {"full_attention": rope_of}
     one = kinds.get("sliding_attention", {}) if local and s.normed == "all" else kinds["full_attention"]
-    apart = local and s.normed == "all"  # OLMo 3: RoPE is not stretched where there is a window
+    apart = local and s.normed == "all"  # OLMo 3: RoPE is not scaled in layers with a window
     if rope_of.get("alpha"):
         theta = c["rope_theta"] * rope_of["alpha"] ** (d / (d - 2))
         return lambda x: rope(x, np.arange(len(x)), d, theta, neox=True)
@@ -213,12 +213,12 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
 
 
 def xielu(x: F64, positive: Any, negative: Any, linear: Any, least: Any) -> F64:
-    """arXiv:2411.13010, with the sums of its factors that the formula has."""
+    """arXiv:2411.13010; the factors are the sums in its formula."""
     return np.where(x > 0, positive * x * x, (np.expm1(np.minimum(x, least)) - x) * negative) + linear * x
 
 
 def _mix(r: "Reference", h: F64, m: str) -> F64:
-    """Phi-MoE and Mixtral."""
+    """The experts of Phi-MoE and Mixtral."""
     logits, rows = r.linear(h, m + "gate"), []
     for one, scores in zip(h, logits, strict=True):
         if r.c["architectures"] == ["PhiMoEForCausalLM"]:

@@ -1,4 +1,4 @@
-"""PLaMo 2 (arXiv:2509.04897) in float64, by its own code's formulas; `model` is families.Reference."""
+"""PLaMo 2 (arXiv:2509.04897) in float64, after its own code; `model` is families.Reference."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def rms(x: F64, weight: F64, eps: float) -> F64:
 
 
 def plamo2(model: Any, ids: list[int]) -> F64:
-    """Logits [tok, vocabulary]. Weights of norms are stored without what they are around."""
+    """Logits [tok, vocabulary]. The stored weights of norms lack the constants added to them."""
     c, x = model.c, model.t["model.embed_tokens.weight"][ids]
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.layers.{i}."

@@ -1,4 +1,4 @@
-"""A small tokenizer of kind plamo2, with its files as in a repository, and its ids by the definition."""
+"""A small tokenizer of kind plamo2, with a repository's files, and its ids by definition."""
 
 import json
 from functools import lru_cache
@@ -16,12 +16,12 @@ TEXTS = (
 
 
 def rows() -> list[list[object]]:
-    """[token, score, type] of control tokens, bytes, characters and pieces; some pieces cost the same."""
+    """[token, score, type] of control tokens, bytes, characters and pieces; some pieces have equal scores."""
     rng = np.random.default_rng(7)
     tokens: list[list[object]] = [
         [text, 0.0, "UNKNOWN" if i == 0 else "CONTROL"] for i, text in enumerate(CONTROL[:-1])
     ]
-    tokens.append([CONTROL[-1], 0.0, "NORMAL"])  # of its name alone
+    tokens.append([CONTROL[-1], 0.0, "NORMAL"])  # control only by its name
     tokens += [[f"<0x{byte:02X}>", 0.0, "BYTE"] for byte in range(256)]
     tokens += [[c, -9.0 - i / 7, "NORMAL"] for i, c in enumerate(ALPHABET)]
     pieces: dict[str, None] = {}
@@ -35,7 +35,7 @@ def rows() -> list[list[object]]:
 
 
 def write(folder: Path) -> Path:
-    """tokenizer.jsonl and tokenizer_config.json, into a folder that exists."""
+    """Write tokenizer.jsonl and tokenizer_config.json into an existing folder."""
     text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows())
     (folder / "tokenizer.jsonl").write_text(text + "\n", encoding="utf-8")
     config = {f"{kind}_token": f"<|plamo:{kind}|>" for kind in ("unk", "bos", "eos", "pad")}
@@ -46,7 +46,8 @@ def write(folder: Path) -> Path:
 
 
 def ids(text: str) -> list[int]:
-    """The segmentation of the least cost, of equal ones with the longest piece first; bytes cost 10^7 a character."""
+    """The segmentation with the lowest cost; of equal ones that with the longest first piece. Bytes cost 10^7 per
+    character."""
     table = {str(row[0]): (i, row[1]) for i, row in enumerate(rows()) if row[2] == "NORMAL" and row[0] not in CONTROL}
 
     @lru_cache(None)

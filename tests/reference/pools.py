@@ -7,7 +7,8 @@ F64 = npt.NDArray[np.float64]
 
 
 def pool(u: F64, z: F64 | None, ape: F64 | None, every: int, *, overlapping: bool = False) -> F64:
-    """u, z [tok, n] (overlapping: [tok, 2 n]), ape [every, as wide] -> the entries of the whole groups, [group, n]."""
+    """u, z [tok, n] (overlapping: [tok, 2 n]), ape [every, same width] -> entries of the complete groups, [group,
+    n]."""
     groups = len(u) // every
     u = u[: groups * every].reshape(groups, every, u.shape[1])
     if z is None:
@@ -22,6 +23,6 @@ def pool(u: F64, z: F64 | None, ape: F64 | None, every: int, *, overlapping: boo
 
 
 def _beside_the_one_before(x: F64, n: int, absent: float) -> F64:
-    """[group, every, 2 n] -> [group, 2 every, n]: first halves of the group before, second halves of the group."""
+    """[group, every, 2 n] -> [group, 2 every, n]: first halves of the previous group, second halves of this group."""
     before = np.concatenate([np.full_like(x[:1, :, :n], absent), x[:-1, :, :n]])
     return np.concatenate([before, x[:, :, n:]], axis=1)

@@ -1,5 +1,5 @@
-"""What quantized matrices stand for, one value after the other, in float64: from the tensors of a module by the ends of
-their names."""
+"""The values of quantized matrices, one after the other, in float64: from a module's tensors by the suffixes of their
+names."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ def scale_at(scale: NDArray, r: int, c: int, shape: tuple[int, int], block: tupl
 
 
 def in_place(p: Parts, decode: object, scale: str, block: tuple[int, int] | None = None) -> NDArray[np.float64]:
-    """8-bit values beside their scales, and zero points where there are."""
+    """8-bit values with their scales, and zero points if there are any."""
     w, s, z = p["weight"], p[scale], p.get("weight_zero_point")
     out = np.zeros(w.shape)
     for r in range(w.shape[0]):
@@ -49,7 +49,7 @@ def field(word: int, i: int, bits: int) -> int:
 
 
 def packed(p: Parts, bits: int) -> NDArray[np.float64]:
-    """compressed-tensors, pack-quantized."""
+    """compressed-tensors' format pack-quantized."""
     n_rows, n = (int(x) for x in p["weight_shape"])
     w, s, z, order = (p.get(f"weight_{end}") for end in ("packed", "scale", "zero_point", "g_idx"))
     assert w is not None and s is not None

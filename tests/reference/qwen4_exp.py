@@ -23,7 +23,7 @@ def qwen4_exp(model: Any, ids: list[int]) -> F64:
 
 
 def streams(model: Any, ids: list[int]) -> F64:
-    """Behind the layers, [tok, stream, n]."""
+    """The streams after the layers, [tok, stream, n]."""
     c = model.c
     x = np.repeat(model.t["model.embed_tokens.weight"][ids][:, None], c["hc_count"], axis=1)
     for i in range(c["num_hidden_layers"]):
@@ -35,7 +35,7 @@ def streams(model: Any, ids: list[int]) -> F64:
 
 
 def layer(model: Any, x: F64, p: str) -> F64:
-    """Streams x behind a layer, but for its n-grams."""
+    """Streams x after a layer, without its n-grams."""
     h, weights = mixed(model, x, p + "attn_hyper_connection.")
     if p + "self_attn.q_proj.weight" in model.t:
         y = indexed_attention(model, h, p + "self_attn.")
@@ -47,12 +47,12 @@ def layer(model: Any, x: F64, p: str) -> F64:
 
 
 def ended(model: Any, x: F64, p: str) -> F64:
-    """Logits of streams, by the mixer p."""
+    """Logits of streams, collapsed by the mixer p."""
     return model.head(mixed(model, x, p)[0], "model.embed_tokens.weight")
 
 
 def mixed(model: Any, x: F64, p: str) -> tuple[F64, F64]:
-    """Of streams x [tok, stream, n] what a sublayer reads [tok, n], and weights [tok, stream] of what it returns."""
+    """From streams x [tok, stream, n]: the input [tok, n] of a sublayer, and weights [tok, stream] of its output."""
     n_stream = x.shape[1]
     flat = rms(x, 1 + model.t[p + "hc_norm.weight"].reshape(n_stream, -1), model.eps).reshape(len(x), -1)
     low = silu(model.linear(flat, p + "input_mix_weight_down") / n_stream)
@@ -64,7 +64,7 @@ def mixed(model: Any, x: F64, p: str) -> tuple[F64, F64]:
 
 
 def experts(model: Any, h: F64, p: str) -> F64:
-    """With the one for every token."""
+    """The experts, including the shared one."""
     c = model.c
     y = mixture(
         h,
@@ -78,7 +78,7 @@ def experts(model: Any, h: F64, p: str) -> F64:
 
 
 def indexed_attention(model: Any, h: F64, p: str) -> F64:
-    """Gated attention over what the indexer has chosen for each token."""
+    """Gated attention over the tokens that the indexer selects for each token."""
     d, n = model.c["head_dim"], len(h)
     q, k, v = (model.linear(h, f"{p}{part}_proj").reshape(n, -1, d) for part in "qkv")
     q, gate = q[:, ::2], q[:, 1::2]
@@ -93,7 +93,7 @@ def indexed_attention(model: Any, h: F64, p: str) -> F64:
 
 
 def choices(model: Any, h: F64, p: str, n_rot: int) -> list[list[int]]:
-    """Of every token the tokens that it attends to."""
+    """For every token the tokens that it attends to."""
     c = model.c
     d, every = c["indexer_head_dim"], c["indexer_compress_ratio"]
     both = (h @ projection(model, p).T).reshape(len(h), -1, d)
@@ -109,14 +109,14 @@ def choices(model: Any, h: F64, p: str, n_rot: int) -> list[list[int]]:
 
 
 def projection(model: Any, p: str) -> F64:
-    """Of index queries and keys; random checkpoints have them apart, as the converter sees them."""
+    """The matrix of index queries and keys; random checkpoints have two parts, as the converter sees them."""
     name = p + "index_qk_proj.weight"
     return model.t[name] if name in model.t else np.concatenate([model.t[f"{name}.{i}"] for i in range(2)])
 
 
 # --- n-grams ---
 def ngram_inputs(model: Any, x: F64, ids: list[int], p: str, module: int) -> F64:
-    """What a layer adds to the streams x [tok, stream, n] ahead of its other parts."""
+    """A layer's term that is added to the streams x [tok, stream, n] before its other parts."""
     c, n_stream = model.c, x.shape[1]
     rows = ngram_rows(c, ids, module)
     table, e = shards(model, p + "ple_embedding.ngram_embedding."), len(ids)

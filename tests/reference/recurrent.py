@@ -1,5 +1,5 @@
-"""Recurrent layers in float64: slow and obvious. Twins of infer/kernels/{conv,mamba1,mamba2,delta,rglru,gated_norm}.py,
-one sequence at a time."""
+"""Recurrent layers in float64: slow and obvious. Counterparts of
+infer/kernels/{conv,mamba1,mamba2,delta,rglru,gated_norm}.py, one sequence at a time."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""RoPE stretched to longer contexts, by the formulas of the papers: slow and obvious."""
+"""RoPE scaled to longer contexts, by the papers' formulas: slow and obvious."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tuple[NDArray[np.float64], float]:
-    """What divides the frequencies of pairs, [n_rot / 2], and the factor of cos and sin, for a text of n_tok."""
+    """Divisors of the frequencies of pairs, [n_rot / 2], and the factor of cos and sin, for a text of n_tok."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope.get("full_attention", rope)
     kind = rope.get("rope_type") or rope.get("type") or "default"
@@ -29,7 +29,7 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
         return _yarn(rope, n_pairs, theta, original)
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-        turns = original * theta ** -(np.arange(n_pairs) / n_pairs) / (2 * np.pi)  # in the original context
+        turns = original * theta ** -(np.arange(n_pairs) / n_pairs) / (2 * np.pi)  # rotations in the original context
         kept = np.clip((turns - low) / (high - low), 0, 1)
         return 1 / (kept + (1 - kept) / rope["factor"]), 1.0
     assert kind == "default", kind
@@ -37,8 +37,8 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
 
 
 def _llama3(rope: dict[str, Any], n_pairs: int, theta: float, original: int) -> NDArray[np.float64]:
-    """Pairs that turn less than low_freq_factor times in the original context turn `factor` times slower, those that
-    turn more than high_freq_factor times as before, others between."""
+    """Pairs with fewer than low_freq_factor rotations in the original context rotate `factor` times slower, pairs with
+    more than high_freq_factor as before, others between."""
     factor, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
     factors = np.ones(n_pairs)
     for i in range(n_pairs):
@@ -52,11 +52,11 @@ def _llama3(rope: dict[str, Any], n_pairs: int, theta: float, original: int) -> 
 
 
 def _yarn(rope: dict[str, Any], n_pairs: int, theta: float, original: int) -> tuple[NDArray[np.float64], float]:
-    """arXiv:2309.00071: how often a pair turns in the original context says how much of it is interpolated."""
+    """arXiv:2309.00071: a pair's rotations in the original context determine how far it is interpolated."""
     factor = rope["factor"]
 
     def pair_of(turns: float) -> float:
-        # the pair, as a real number, that turns so often: original = turns * 2 pi * theta ** (pair / n_pairs)
+        # the pair, as a real number, with this many rotations: original = turns * 2 pi * theta ** (pair / n_pairs)
         return n_pairs * math.log(original / (turns * 2 * math.pi)) / math.log(theta)
 
     first, last = pair_of(rope.get("beta_fast") or 32), pair_of(rope.get("beta_slow") or 1)

@@ -1,4 +1,4 @@
-"""Call a kernel as the engine does: an op record of int64 fields, one call per thread."""
+"""Calls a kernel as the engine does: an op record of int64 fields, one call per thread."""
 
 import ctypes
 import threading
@@ -16,10 +16,10 @@ class Record(np.ndarray):
 
 
 def record(kernel: Any, /, **fields: Any) -> Record:
-    """The record of an op of `kernel`, as `Recorder.op` makes it of rows.
+    """The record of an op of `kernel`, as `Recorder.op` makes it from rows.
 
-    Arrays become their address, and those with a field for their stride give that, too: `x=array` is x and ldx. None
-    is as if it were not given. Counters are made here.
+    Arrays become their addresses; for a kernel with a field for the stride, `x=array` also sets ldx. None counts as not
+    given. Counters are created here.
     """
     strides = {
         name: value.strides[0]
@@ -34,7 +34,7 @@ def record(kernel: Any, /, **fields: Any) -> Record:
 
 
 def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
-    """All threads of one op; `kernel` is a hybrid.infer.kernels.build.jit.Kernel."""
+    """Run all threads of one op; `kernel` is a hybrid.infer.kernels.build.jit.Kernel."""
     call = _CALL(kernel.address)
     address = fields.ctypes.data
     if n_threads == 1:
@@ -50,7 +50,7 @@ def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
 def segments(*rows: tuple[int, int, bool | int]) -> tuple[np.ndarray, np.ndarray]:
     """(n tokens, row, before) of each segment of a batch -> ctl, seg.
 
-    before: True: the sequence begins; False: the state is updated in place; a number: the row of the state before.
+    before: True: the sequence begins; False: the state is updated in place; a number: row of the previous state.
     """
     table, first = [], 0
     for n, row, before in rows:
@@ -70,7 +70,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def guarded(shape: tuple[int, ...], pad: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with `pad` floats of 7.25 after each row that nobody may touch: whole buffer, view of the rows."""
+    """Rows, each followed by `pad` floats of 7.25 that must not change: whole buffer, view of the rows."""
     whole = np.full((*shape[:-1], shape[-1] + pad), 7.25, np.float32)
     rows = whole[..., : shape[-1]]
     rows[...] = np.nan

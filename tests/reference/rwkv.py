@@ -1,5 +1,5 @@
 """RWKV-6 and RWKV-7 in float64, from the papers' formulas (arXiv:2404.05892, arXiv:2503.14456): slow and obvious.
-Twins of infer/kernels/{rwkv,wkv}.py, one sequence at a time."""
+Counterparts of infer/kernels/{rwkv,wkv}.py, one sequence at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from reference.recurrent import F64, sigmoid, silu
 
 
 def token_shift(x: F64, past: F64) -> F64:
-    """x [tok, C], past [C] -> what each token has before it."""
+    """x [tok, C], past [C] -> the row before each token."""
     return np.concatenate([past[None], x[:-1]])
 
 
@@ -42,7 +42,7 @@ def gla(r: F64, k: F64, v: F64, w: F64, scale: float, state: F64) -> tuple[F64, 
 
 
 def wkv7(r: F64, k: F64, v: F64, w: F64, kk: F64, a: F64, state: F64) -> tuple[F64, F64]:
-    """All [tok, head, d]; kk is what is removed (of norm 1), a how much of it; state [head, key, value]."""
+    """All [tok, head, d]; kk: removed direction (of norm 1), a: how much of it is removed; state [head, key, value]."""
     S = np.array(state, np.float64)
     y = np.empty(v.shape)
     for t in range(len(v)):
@@ -54,12 +54,12 @@ def wkv7(r: F64, k: F64, v: F64, w: F64, kk: F64, a: F64, state: F64) -> tuple[F
 
 
 class Model:
-    """What both have: `c` is the config, `t` the tensors by the checkpoint's names."""
+    """Parts shared by both: `c` is the config, `t` the tensors by the checkpoint's names."""
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, F64], n_head: int, eps: float) -> None:
         self.c, self.n_head, self.eps = config, n_head, eps
         self.head_eps = 1e-5 * config.get("head_size_divisor", 8) ** 2
-        if "norm_eps" in config:  # the dialect that has head_dim, too
+        if "norm_eps" in config:  # the dialect that also has head_dim
             self.head_eps = config["hidden_size"] // n_head * eps
         # values per channel are [C] in some checkpoints, [1, 1, C] in others
         self.t = {name: a.reshape(-1) if a.shape[:2] == (1, 1) else a for name, a in tensors.items()}
@@ -90,7 +90,7 @@ class Model:
 
 
 def rwkv6(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
-    """Rwkv6ForCausalLM. The stream is halved after every `rescale_every` layers, and what is added to it beforehand."""
+    """Rwkv6ForCausalLM. The stream, and the terms added to it, are halved after every `rescale_every` layers."""
     m = Model(c, t, c["hidden_size"] // c["head_size"], c["layer_norm_epsilon"])
     x = m.norm(t["rwkv.embeddings.weight"][ids], "rwkv.blocks.0.pre_ln")
     for i in range(c["num_hidden_layers"]):
@@ -107,7 +107,7 @@ def rwkv6(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
 
 
 def _mixed6(m: Model, x: F64, p: str, order: str) -> dict[str, F64]:
-    """The inputs of every part; `order` is that of the low-rank maps."""
+    """The inputs of all parts; `order` is the order of the low-rank maps."""
     t, d = m.t, m.shift(x)
     ranks = np.tanh((x + d * t[p + "time_maa_x"]) @ t[p + "time_maa_w1"]).reshape(len(x), 5, -1)
     return {
@@ -186,7 +186,7 @@ def rwkv7(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
 
 
 def _time_mix7(m: Model, x: F64, p: str, first: F64 | None) -> tuple[F64, F64]:
-    """-> what is added, and the values before they are mixed with those of the first layer."""
+    """-> the layer's term, and the values before they are mixed with the first layer's."""
     t, d = m.t, m.shift(x)
     mixed = {part: x + d * t[f"{p}x_{part}"] for part in "rwkvag" if f"{p}x_{part}" in t}
 

@@ -1,4 +1,4 @@
-"""tiktoken, the slow way: a text is split, and neighbours of a piece's bytes become a token, lowest rank first."""
+"""tiktoken, the slow way: split a text, then merge neighbouring bytes of each piece into tokens, lowest rank first."""
 
 import re
 import sys
@@ -18,8 +18,8 @@ HAN_NAMES = (
     "VERTICAL IDEOGRAPHIC ITERATION MARK",
 )
 SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # White_Space of Unicode
-# The expressions of tokenization_kimi.py, whose classes are spelt out by `kimi`: {han}, {upper}, {lower} (both without
-# Han), {letter}, {number}, {space}.
+# The expressions of tokenization_kimi.py; `kimi` fills in their classes: {han}, {upper}, {lower} (both without Han),
+# {letter}, {number}, {space}.
 KIMI = (
     "[{han}]+",
     r"[^\r\n{letter}{number}]?[{upper}]*[{lower}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -34,7 +34,7 @@ KIMI = (
 
 @cache
 def kimi() -> re.Pattern[str]:
-    """The splitting of Kimi's models."""
+    """The splitting expression of Kimi's models."""
     han, by_category = [], {}
     for point in range(sys.maxunicode + 1):
         letter = chr(point)
@@ -68,7 +68,7 @@ def _ranges(points: set[int]) -> str:
 
 
 def encode(ranks: Mapping[bytes, int], text: str, split: re.Pattern[str]) -> list[int]:
-    """Ids of a text: of pieces that are tokens, and of what ranks make of the others."""
+    """Ids of a text: pieces that are tokens, and merges of the others."""
     ids = []
     for match in split.finditer(text):
         piece = match[0].encode()
@@ -77,7 +77,7 @@ def encode(ranks: Mapping[bytes, int], text: str, split: re.Pattern[str]) -> lis
 
 
 def joined(ranks: Mapping[bytes, int], piece: bytes) -> list[bytes]:
-    """What is left when no two neighbours are a token any more; of equal ranks the first pair comes first."""
+    """The parts after all merges; of equal ranks the first pair is merged first."""
     parts = [piece[i : i + 1] for i in range(len(piece))]
     while True:
         pairs = [(ranks[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in ranks]

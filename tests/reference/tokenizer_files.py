@@ -1,5 +1,5 @@
-"""Tokenizer files of a Hugging Face repository as GGUF metadata, the short way: a reference for the converter and the
-source of the vocabularies in the tokenizer tests."""
+"""Tokenizer files of a Hugging Face repository as GGUF metadata, in a simple way: a reference for the converter and the
+source of vocabularies in tokenizer tests."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
 @dataclass
 class FakeGGUF:
-    """A GGUF file as far as tokenizer and chat template look at it."""
+    """The parts of a GGUF file that the tokenizer and the chat template read."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
     path: Path = Path("fake.gguf")
@@ -79,7 +79,8 @@ def sentencepiece(path: Path, **extra: Any) -> FakeGGUF:
 
 
 def bpe(path: Path, pre: str, *, padded: int = 0, normalizer: str | None = None, **extra: Any) -> FakeGGUF:
-    """A byte-level tokenizer.json; `pre` is the name of its pre-tokenizer, `padded` the rows of the embedding."""
+    """A byte-level tokenizer.json; `pre` is the name of its pre-tokenizer, `padded` the number of rows of the
+    embedding."""
     data = json.loads(path.read_text())
     vocab: dict[str, int] = data["model"]["vocab"]
     added = {token["id"]: token for token in data["added_tokens"]}
@@ -105,8 +106,8 @@ def bpe(path: Path, pre: str, *, padded: int = 0, normalizer: str | None = None,
 
 
 def gemma_json(path: Path) -> dict[str, Any]:
-    """A sentencepiece BPE model as the tokenizer.json that Gemma's repositories have for one. Merges are the ways to
-    cut a token in two, best token first."""
+    """A sentencepiece BPE model as the tokenizer.json of Gemma's repositories. Merges are all splits of a token in two,
+    best token first."""
     pieces = [dict(fields(value)) for number, value in fields(path.read_bytes()) if number == 1]
     vocab = {piece[1].decode(): i for i, piece in enumerate(pieces)}
     score = {piece[1].decode(): struct.unpack("<f", piece.get(2, bytes(4)))[0] for piece in pieces}
@@ -163,7 +164,7 @@ def gemma_json(path: Path) -> dict[str, Any]:
 
 
 def wordpiece(path: Path) -> FakeGGUF:
-    """A tokenizer.json of BERT, in llama.cpp's spelling: phantom spaces before words."""
+    """BERT's tokenizer.json, in llama.cpp's spelling: phantom spaces before words."""
     data = json.loads(path.read_text())
     special = {token["id"] for token in data["added_tokens"]}
     tokens = [""] * len(data["model"]["vocab"])
@@ -184,7 +185,7 @@ def ids_by_text(gguf: FakeGGUF) -> dict[str, int]:
 
 
 def world_vocabulary() -> list[bytes]:
-    """Made-up tokens of an RWKV World vocabulary, from id 1 on: all bytes, then longer ones, spelled in every way."""
+    """Made-up tokens of an RWKV World vocabulary, from id 1 on: all bytes, then longer ones, in every spelling."""
     letters = "etaoinshrdlu "
     tokens = [bytes([i]) for i in range(256)]
     tokens += [(a + b).encode() for a in letters for b in letters if a + b != "  "]
@@ -213,7 +214,7 @@ def world_vocabulary() -> list[bytes]:
 
 
 def world_file(tokens: list[bytes]) -> str:
-    """The file that holds them: text as Python prints strings, other bytes as it prints bytes."""
+    """The vocabulary file: text as Python prints strings, other bytes as it prints bytes."""
 
     def literal(token: bytes) -> str:
         try:

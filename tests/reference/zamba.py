@@ -32,11 +32,11 @@ def zamba(model: Any, ids: list[int]) -> F64:
 
 
 def shared_block(model: Any, x: F64, users: list[int], k: int) -> F64:
-    """The transformer block that the k-th of its users takes, of what its adapters add to it."""
+    """The output of the transformer block that its k-th user shares, with the user's adapters."""
     c, d = model.c, x.shape[1] // model.c["num_attention_heads"]
     two = "num_mem_blocks" in c
     name = "shared_transformer" if two else "shared_transf"
-    own = f"model.layers.{users[k]}.{name}."  # of models that are not tied
+    own = f"model.layers.{users[k]}.{name}."  # of untied models
     there = own + "self_attn.q_proj.weight" in model.t
     p = own if there else f"model.layers.{users[k % c.get('num_mem_blocks', 1)]}.{name}."
 
@@ -60,7 +60,7 @@ def shared_block(model: Any, x: F64, users: list[int], k: int) -> F64:
 
 
 def heads_of_mamba1(model: Any, rows: F64, p: str) -> F64:
-    """From the projected rows, x and z of each channel in turn, to the input of the projection out."""
+    """From the projected rows, x and z of each channel in turn, to the input of the output projection."""
     x, z = rows[:, ::2], rows[:, 1::2]
     x = convolved(model, x, p)
     out, A_log = np.empty(x.shape), model.t[p + "A_log"]

@@ -63,7 +63,7 @@ def _attention(model: Any, x: F64, i: int) -> F64:
 
 
 def _experts(model: Any, x: F64, p: str, states: F64 | None) -> tuple[F64, F64]:
-    """What experts return, and the router's states for the next layer."""
+    """Output of the experts, and the router's states for the next layer."""
     t, g = model.t, p + "gate."
     r = model.linear(x, g + "down_proj")
     if states is not None:
@@ -73,7 +73,7 @@ def _experts(model: Any, x: F64, p: str, states: F64 | None) -> tuple[F64, F64]:
         h = gelu_erf(model.linear(h, f"{g}router_mlp.{part}"))
     scores = softmax(model.linear(h, g + "router_mlp.out_proj"))
     biases = t[g + "balancing_biases"].copy()
-    biases[-1] = -1.0  # as transformers 5.23 sets it
+    biases[-1] = -1.0  # as in transformers 5.23
     out, n_expert = np.zeros_like(x), scores.shape[1] - 1
     for i, e in enumerate(np.argmax(scores + biases, axis=1)):
         if e < n_expert:
@@ -83,7 +83,7 @@ def _experts(model: Any, x: F64, p: str, states: F64 | None) -> tuple[F64, F64]:
 
 
 def _gate_or_up(t: dict[str, F64], p: str, e: int, half: int) -> F64:
-    """One tensor for all in a checkpoint; where the converter has seen it, the parts that it makes of it."""
+    """Checkpoints have one tensor for all; after the converter there are its parts."""
     whole = t.get(p + "experts.gate_up_proj")
     if whole is None:
         return t[f"{p}experts.gate_up_proj.{2 * e + half}"]
