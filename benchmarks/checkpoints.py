@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--type", nargs="*", choices=["f32", "f16", "q8_0"], default=["f32", "f16", "q8_0"])
     parser.add_argument("--no-file", action="store_true", help="leave out the state file")
-    parser.add_argument("--long", type=int, default=0, metavar="TOKENS", help="of a long conversation")
+    parser.add_argument("--long", type=int, default=0, metavar="TOKENS", help="length of a long conversation")
     parser.add_argument("--budget", type=lambda text: parse_size(text, "--budget"), default=1 << 30)
     given = parser.parse_args()
     with Watch() as watch, tempfile.TemporaryDirectory() as name:

@@ -194,7 +194,7 @@ class Run:
         return [self.row(path, model, kind, test, mine, peer, limits, needs) for test in tests]
 
     def known_prompt_rate(self, model: str, kind: str) -> float:
-        """The peer's pp512 from earlier results; 0 if there is none."""
+        """The peer's pp512 from earlier results, or 0."""
         wanted_key = results.key(self.head("speed", model, kind, "pp512"))
         row = next((row for row in results.load(self.args.data) if results.key(row) == wanted_key), {})
         return float(row["peer"]["median"]) if row.get("peer") else 0.0
@@ -279,7 +279,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=Path, help="folder with llama.cpp's programs, or one of them")
-    parser.add_argument("--set", choices=SETS, default="quick", help="what is measured where no option says else")
+    parser.add_argument("--set", choices=SETS, default="quick", help="defaults of the options below")
     parser.add_argument("--only", action="append", default=[], help='words of a test: "jamba-3b Q4*" (several times)')
     parser.add_argument("--model", type=Path, action="append", default=[], help="a GGUF file (several times)")
     parser.add_argument("--shape", action="append", default=[], help="a random-weight model (several times)")
@@ -290,15 +290,15 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-np", help="sequences that generate together")
     parser.add_argument("-t", type=int, default=0, help="threads, 0: all cores")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--patience", type=float, default=900.0, help="seconds for llama.cpp to reach a depth, in all")
+    parser.add_argument("--patience", type=float, default=900.0, help="total seconds for llama.cpp to reach a depth")
     parser.add_argument("--text", type=Path, help="also measure perplexity on this file")
     parser.add_argument("-c", type=int, default=512, help="context of the perplexity")
     parser.add_argument("--exact", action="store_true", help="ours without 8-bit activations")
     parser.add_argument("--busy", action="store_true", help="measure although others compute; rows are marked")
     parser.add_argument("--write", action="store_true", help="keep the rows in results.jsonl and renew RESULTS.md")
-    parser.add_argument("--resume", action="store_true", help="leave out what results.jsonl has from today, quiet")
+    parser.add_argument("--resume", action="store_true", help="skip rows that results.jsonl has from today, not noisy")
     parser.add_argument("--keep-files", action="store_true", help="do not remove large random-weight files")
-    parser.add_argument("--data", type=Path, default=results.DATA, help="instead of results.jsonl")
+    parser.add_argument("--data", type=Path, default=results.DATA, help="file of results (default: results.jsonl)")
     return parser.parse_args(words)
 
 

@@ -58,8 +58,8 @@ def as_lines(tasks: Sequence[HellaSwagTask]) -> str:
 
 
 def write_folder(folder: Path, tasks: Sequence[HellaSwagTask], tokenizer: Tokenizer) -> list[HellaSwagTask]:
-    """Write a folder for `--tasks-dir`; return its tasks. An ending is what follows the tokens that all four texts
-    share, and the harness's contexts end there. Tasks in which no text ends there are left out."""
+    """Write a folder for `--tasks-dir`; return its tasks. An ending begins after the tokens that all four texts share,
+    where the harness's contexts end. Tasks in which no text ends there are left out."""
     folder.mkdir(exist_ok=True)
     rows, used = [], []
     for task in tasks:

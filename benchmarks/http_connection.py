@@ -36,7 +36,7 @@ class Connection:
         await self._streams[1].drain()
 
     async def status(self) -> int:
-        """The response's status. Raises ConnectionError if there is none."""
+        """The response's status. Raises ConnectionError without a response."""
         assert self._streams is not None
         try:
             head = (await self._streams[0].readuntil(b"\r\n\r\n")).decode("latin-1")

@@ -141,7 +141,7 @@ def main() -> None:
     )
     parser.add_argument("--kv-type", default=",".join(KV_TYPES), help="f32, f16, q8_0, or several")
     parser.add_argument("--depth", default="0,4096,16384", help="tokens in memory beforehand")
-    parser.add_argument("--most-prompt", type=int, default=20000, help="no prompts that end beyond so many tokens")
+    parser.add_argument("--most-prompt", type=int, default=20000, help="leave out prompts that end after this token")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--soft-cap", type=float, default=0.0)
     parser.add_argument("-r", "--repetitions", type=int, default=5)

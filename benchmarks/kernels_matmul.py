@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--type", default=",".join(k.name for k in FLOAT_BLOCKS), help="weight types, with commas")
     parser.add_argument("--columns", default="1,4,8,16,512", help="columns of activations, with commas")
     parser.add_argument("--threads", type=int, default=default_threads())
-    parser.add_argument("--seconds", type=float, default=0.3, help="of every measurement")
+    parser.add_argument("--seconds", type=float, default=0.3, help="seconds per measurement")
     parser.add_argument("--exact", action="store_true", help="products in f32, as --exact of the commands")
     args = parser.parse_args()
     machine = measure_machine(args.threads)

@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--kernel", default="", help="only kernels whose names contain this")
     parser.add_argument("--model", default="", help="only the sizes of this model")
     parser.add_argument("--threads", type=int, default=default_threads())
-    parser.add_argument("--seconds", type=float, default=0.3, help="of every measurement")
+    parser.add_argument("--seconds", type=float, default=0.3, help="seconds per measurement")
     args = parser.parse_args()
     machine, bench = measure_machine(args.threads), Bench(args.threads, args.seconds)
     rate = bench.update_rate()

@@ -207,12 +207,12 @@ def main() -> int:
     parser.add_argument("--peer", type=Path, required=True, help="folder of llama-quantize")
     parser.add_argument("--types", nargs="*", default=[t.name for t in TARGETS])
     parser.add_argument("--imatrix", type=Path, help="a file, or the word random")
-    parser.add_argument("--slow-model", type=Path, help="instead of the models for the types of SLOW")
+    parser.add_argument("--slow-model", type=Path, help="replaces the models for the IQ types")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where the new files go; a temporary one unless given")
-    parser.add_argument("--note", default="", help="what to know about these rows")
-    parser.add_argument("--record", action="store_true", help="into benchmarks/quantize_speed.jsonl and its table")
+    parser.add_argument("--folder", type=Path, help="for new files (default: a temporary folder)")
+    parser.add_argument("--note", default="", help="a note for these rows")
+    parser.add_argument("--record", action="store_true", help="write benchmarks/quantize_speed.jsonl and its table")
     args = parser.parse_args()
     failed = False
     hybrid = [sys.executable, "-m", "hybrid.cli", "quantize", "--ssm-type", "like-llama", "-t", str(args.threads)]

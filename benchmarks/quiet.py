@@ -1,7 +1,7 @@
 """Whether other processes used the machine during a measurement.
 
-A load average covers the last minute, including our own runs. So the time of all processes (/proc/stat) is compared
-with that of this process and its children, for exactly the measured interval.
+A load average covers the last minute, including our own runs. So the CPU time of all processes (/proc/stat) is compared
+with the CPU time of this process and its children, for exactly the measured interval.
 """
 
 import os

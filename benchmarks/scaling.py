@@ -186,7 +186,7 @@ def main() -> int:
     """Measure and print; exit code 1 or 2 with one line on bad input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?", help="GGUF file")
-    parser.add_argument("--shape", help="instead: a random-weight model of a shape of `hybrid bench`")
+    parser.add_argument("--shape", help="instead of a file: random weights in a shape of `hybrid bench`")
     parser.add_argument("--type", default="Q8_0", help="weight type of the shape")
     parser.add_argument("-t", "--threads", help="numbers of threads, with commas")
     parser.add_argument("--cpus", help="pin our threads to these processors, as in 0-7,16")

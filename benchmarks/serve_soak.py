@@ -334,9 +334,9 @@ def main() -> int:
     parser.add_argument("model", type=Path, nargs="?", help="a GGUF file with a chat template (default: bundled)")
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--conversations", type=int, default=1000)
-    parser.add_argument("--alone", type=int, default=200, help="answers that are asked again alone (default: 200)")
+    parser.add_argument("--alone", type=int, default=200, help="answers repeated alone (default: 200)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--memory", type=Path, help="write the samples of memory there, as JSON")
+    parser.add_argument("--memory", type=Path, help="write memory samples to this file, as JSON")
     given: Any = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = given.model

@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--unread", type=int, nargs="*", default=[24, 100])
-    parser.add_argument("--idle", type=int, nargs="*", default=[5000], help="connections beside the last row")
+    parser.add_argument("--idle", type=int, nargs="*", default=[5000], help="silent connections for the last row")
     parser.add_argument("--requests", type=int, default=100)
     given = parser.parse_args()
     print(f"| {' | '.join(HEAD)} |\n|---|{'---:|' * (len(HEAD) - 1)}")

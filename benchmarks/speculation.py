@@ -157,12 +157,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--tokenizer", type=Path, help="a model to take it from: random ones know bytes")
+    parser.add_argument("--tokenizer", type=Path, help="model with another tokenizer: random models know only bytes")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", nargs="+", choices=["own", "quotes", "words"], default=["own", "quotes", "words"])
-    parser.add_argument("--draft", type=Path, help="a smaller model: what it foretells is replaced")
-    parser.add_argument("--predicts", nargs="+", type=float, default=[0.0, 0.5, 0.7, 0.9], help="chances of a token")
+    parser.add_argument("--draft", type=Path, help="a smaller model, whose predictions are replaced")
+    parser.add_argument("--predicts", nargs="+", type=float, default=[0.0, 0.5, 0.7, 0.9], help="chances of its tokens")
     given = parser.parse_args()
     with LoadedModel.load(given.model, n_ctx=2048, checkpoint_budget=1 << 28) as model:
         with Watch() as watch:

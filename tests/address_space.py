@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def at_most(nbytes: int) -> Iterator[None]:
-    """Limit the address space to what is mapped now plus `nbytes` bytes. Linux only."""
+    """Limit the address space to the currently mapped size plus `nbytes` bytes. Linux only."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + nbytes, before[1]))

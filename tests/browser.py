@@ -37,7 +37,7 @@ MILLISECONDS = 60_000  # generous, for a machine that does other work as well
 class Browsing:
     """The pages of one test. Each has its own storage.
 
-    problems  what they did that they should not have done
+    problems  unexpected requests, console messages and exceptions
     """
 
     def __init__(self, chromium: Any) -> None:
@@ -131,7 +131,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def browsing(chromium: Any) -> Iterator[Browsing]:
-    """Opens a test's pages, and fails the test for what they do wrong."""
+    """Opens a test's pages, and fails the test for their problems."""
     browsing = Browsing(chromium)
     try:
         yield browsing

@@ -183,7 +183,7 @@ class Workers:
             path.unlink(missing_ok=True)
 
     def all_there(self, patience: float) -> None:
-        """Wait until dead workers have been restarted. Restarts also those that Dask gives up because they died while
+        """Wait until dead workers have been restarted, also workers that Dask gives up because they died while
         starting."""
         end = time.monotonic() + patience
         while True:

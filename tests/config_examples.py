@@ -1,4 +1,4 @@
-"""A small config for every architecture: those of tests/random_checkpoints.py, and more for the others.
+"""A small config for every architecture: from tests/random_checkpoints.py, or from here.
 
 `fields` tells which config fields of an architecture are used, refused or without effect.
 """
@@ -259,7 +259,8 @@ class Fields:
 
 
 def fields(architecture: str) -> Fields:
-    """Sort the fields of the architecture's config class, and those of all classes, by what the examples show."""
+    """Sort the fields of the architecture's config class, and the fields common to all classes, by what the examples
+    show."""
     family, used, refused = ARCHITECTURES[architecture], set(), {}
     for config in examples().values():
         if config["architectures"] == [architecture]:

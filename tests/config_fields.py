@@ -158,7 +158,7 @@ def of_all() -> dict[str, Any]:
 
 
 def known_fields() -> dict[str, dict[str, Any]]:
-    """Config fields with defaults, by architecture; `text_config` holds those of the text part."""
+    """Config fields with defaults, by architecture; `text_config` holds the text part's fields."""
     classes: dict[str, dict[str, Any]] = _read()["classes"]
     fields = {name: of_class["fields"] for of_class in classes.values() for name in of_class["architectures"]}
     return fields | {other: fields[name] for other, name in SAME.items()} | PUBLISHED

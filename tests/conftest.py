@@ -122,7 +122,7 @@ def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """The full reference set (checkpoints, vocabularies), beside the checkout. Skips the test if there is none."""
+    """The full reference set (checkpoints, vocabularies), beside the checkout. Skips the test without it."""
     if not (SHARED / "checkpoints").is_dir():
         pytest.skip(f"the full reference set is not at {SHARED.name}/ beside the checkout")
     return SHARED

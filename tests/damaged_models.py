@@ -15,7 +15,7 @@ NAN, INF = float("nan"), float("inf")
 
 @dataclass(frozen=True)
 class Case:
-    """A change and its error; `says` is a part of the error's line."""
+    """A change and its error; `says` is part of the error's line."""
 
     family: str
     change: Change

@@ -66,7 +66,7 @@ class Emulator:
         self._cpu.emu_start(address, _RETURN)
 
     def _share(self, _cpu: Any, _access: int, address: int, _size: int, _value: int, _data: Any) -> bool:
-        """Map this process's memory at an address of its first use. False: there is none."""
+        """Map this process's memory at an address of its first use. False: nothing is mapped there."""
         for line in Path("/proc/self/maps").read_text().splitlines():
             first, last = (int(v, 16) for v in line.split(" ", 1)[0].split("-"))
             if first <= address < last:
@@ -126,8 +126,8 @@ _FROM_SLOT = {311: 275, 312: 286}
 def _link(code: bytes, base: int, known: dict[str, int]) -> tuple[bytearray, dict[str, int]]:
     """The image of a 64-bit ELF object for address `base`, and the addresses of its symbols.
 
-    It may refer to `known` symbols; symbols of _NEVER_CALLED get an address that cannot be called. Relocations (ELF for
-    the Arm 64-bit Architecture): those of the small code model; any other fails.
+    It may refer to `known` symbols; symbols of _NEVER_CALLED get an address that cannot be called. Only relocations of
+    the small code model are supported (ELF for the Arm 64-bit Architecture).
     """
     table, size, count = *struct.unpack_from("<Q", code, 40), *struct.unpack_from("<HH", code, 58)
     # name, type, flags, address, offset, size, link, info, alignment, entry size

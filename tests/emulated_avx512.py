@@ -115,8 +115,7 @@ def _vpmultishiftqb(e: Emitter, control: Value, data: Value) -> Value:
 
 
 def _vgf2p8affineqb(e: Emitter, a: Value, matrices: Value, added: Value) -> Value:
-    """Bit i of a byte: the parity of (the byte and byte 7 - i of its qword in `matrices`), XORed with bit i of `added`.
-    """
+    """Bit i of a byte: parity of the byte AND byte 7 - i of its qword in `matrices`, XORed with bit i of `added`."""
     b, source, rows = e.b, _in_memory(e, a), _in_memory(e, matrices)
 
     def byte(i: Value) -> Value:

@@ -51,7 +51,7 @@ class FamilyFile:
 
     @classmethod
     def read(cls, module: str, classes: "Sequence[type[Family]]") -> Self:
-        """Parse a module's docstring; papers may also be in those of classes. Raises ValueError if it does not begin
+        """Parse a module's docstring; papers may also be in classes' docstrings. Raises ValueError if it does not begin
         with `NAME: `."""
         text = " ".join((sys.modules[module].__doc__ or "").split("\n\n")[0].split())
         said = re.fullmatch(r"([^:]+): (.+?)\.?(?:(?<=\.) .*)?", text)

@@ -52,7 +52,7 @@ class Repository:
 
 @dataclass
 class Faults:
-    """Faults of the hub. Each entry of a list is used once. drops: connections break after so many bytes."""
+    """Faults of the hub. Each entry of a list is used once. drops: bytes after which a connection breaks."""
 
     drops: list[int] = field(default_factory=list)
     errors: list[int] = field(default_factory=list)  # statuses sent instead of files

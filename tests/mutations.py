@@ -42,7 +42,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Site:
-    """An expression that a fault can change. number: its index among those of its file."""
+    """An expression that a fault can change. number: its index within the file."""
 
     path: str
     number: int

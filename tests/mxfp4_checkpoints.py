@@ -72,8 +72,8 @@ def _meaning(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def publish_deepseek4(folder: Path, block: int = 0) -> dict[str, np.ndarray]:
-    """Experts in MXFP4 and, with a `block`, matrices of attention, shared experts and heads in FP8, of which so many
-    rows and columns share a power of two. Returns what the tensors stand for."""
+    """Store experts in MXFP4 and, with a `block`, matrices of attention, shared experts and heads in FP8, whose blocks
+    of block x block values share a power of two. Returns the values that the tensors stand for."""
     in_fp8 = ".attn.w", ".shared_experts.", ".indexer.wq_b", ".e_proj", ".h_proj"
     meant, rng = load_file(folder / FILE), np.random.default_rng(3)
     for x in meant.values():

@@ -24,8 +24,8 @@ def policy_at(address: int) -> str:
 
 
 def thread_policy(native_id: int | None) -> str:
-    """The policy of most of a thread's mappings, as in 'default' or 'interleave:0-1'. Looks again for a while as long
-    as it is 'default', as in a thread that has just started."""
+    """The policy of most of a thread's mappings, as in 'default' or 'interleave:0-1'. While it is 'default', as in a
+    thread that has just started, looks again for a while."""
     found = ""
     for _ in range(100):
         lines = Path(f"/proc/self/task/{native_id}/numa_maps").read_text().splitlines()

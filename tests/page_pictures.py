@@ -53,7 +53,7 @@ def bundled() -> Iterator[LoadedModel]:
 
 @contextmanager
 def browser(server: Server) -> Iterator[Browsing]:
-    """Chromium for a server's pages; raises an error for what they do wrong."""
+    """Chromium for a server's pages; raises an error for their problems."""
     with sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=executable(), args=list(FLAGS))
         browsing = Browsing(chromium)

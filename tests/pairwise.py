@@ -14,8 +14,9 @@ import pytest
 
 
 def pairwise(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """A covering array, always the same for the same parameters. Each row begins with a missing pair. Its other values
-    are those that complete most missing pairs with the values so far; of these, the least used."""
+    """A covering array, always the same for the same parameters. Each row begins with a missing pair. Every further
+    value completes as many missing pairs with the values so far as possible; of equally good values the least used is
+    taken."""
     values = [list(parameter) for parameter in parameters]
     missing = {
         ((a, i), (b, j)): None

@@ -1,4 +1,4 @@
-"""Configs of models with windowed attention on some layers, and with scaled RoPE: small and odd, like those of
+"""Configs of models with windowed attention on some layers, and with scaled RoPE: small and odd, as in
 random_checkpoints.py."""
 
 from typing import Any

@@ -24,7 +24,7 @@ ALLOWED = {
     "cli": ("cli", "library", "convert", "infer", "quant"),
 }
 
-# The rooms of infer, lowest first: a module may import its own room and those of earlier rows.
+# The rooms of infer, lowest first: a module may import its own room and earlier rows.
 INFER_ROOMS = (
     (
         "text",
@@ -127,7 +127,7 @@ def ours(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def room_of(module: str, above: str, rooms: tuple[tuple[str, ...], ...]) -> int | None:
-    """Index of the row in `rooms` that has the module's part below `above`; None if there is none."""
+    """Index of the row in `rooms` that has the module's part below `above`, or None."""
     if not module.startswith(above + "."):
         return None
     part = module.removeprefix(above + ".").split(".")[0]

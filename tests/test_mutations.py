@@ -1,4 +1,4 @@
-"""A fault changes one expression of a module and leaves the others."""
+"""A fault changes one expression of a module and no other."""
 
 import ast
 from typing import Any

@@ -89,7 +89,7 @@ def names_in(folder: Path) -> set[str]:
 
 
 def is_named_after(test: str, names: set[str]) -> bool:
-    """test_MODULE.py, or test_MODULE_ASPECT.py where one file would be too long."""
+    """test_MODULE.py, or test_MODULE_ASPECT.py if one file would be too long."""
     name = test.removeprefix("test_")
     return any(name == module or name.startswith(f"{module}_") for module in names)
 

@@ -240,8 +240,8 @@ def rwkv7() -> Tiny:
 
 
 def kimi() -> Tiny:
-    """Kimi delta attention with a dense feed-forward part, then latent attention with experts; every part of a head is
-    another size."""
+    """Kimi delta attention with a dense feed-forward part, then latent attention with experts; all parts of a head
+    differ in size."""
     m = _matrices(np.random.default_rng(5))
     tiny = _tiny("kimi-linear", 2)
     rank, d_nope, d_shared, d_value, d_kda, taps = 12, 6, 4, 5, 7, 3

@@ -1,4 +1,4 @@
-"""--numa in every command that loads a model: a line on stderr says what was spread; without it there is no line."""
+"""--numa in every command that loads a model: a line on stderr says what was spread; without --numa it is absent."""
 
 from pathlib import Path
 

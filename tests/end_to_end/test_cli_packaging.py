@@ -1,6 +1,6 @@
 """A wheel holds what the checkout holds, and installs: with pip, with uv, and as a tool (as uv and pipx do it).
 
-Nothing is downloaded: dependencies are those of the tests' environment. Other Pythons are tested on request, and then
+Nothing is downloaded: dependencies come from the tests' environment. Other Pythons are tested on request, and then
 everything is downloaded: PYTHONS=python3.12:python3.13 pytest tests/end_to_end/test_cli_packaging.py
 """
 

@@ -231,7 +231,7 @@ def test_a_signal_ends_quietly(
 
 def test_numpy_does_not_drop_a_signal(cli: Cli, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy asks its arguments for `__array_ufunc__`, and drops exceptions meanwhile. Up to Python 3.11 `enum` classes
-    answer with Python code, in which a signal may be handled: the run would continue as if there was none."""
+    answer with Python code, in which a signal may be handled: the run would continue as if nothing had happened."""
     asked: set[str] = set()
 
     def answer(cls: type, name: str) -> Any:

@@ -251,7 +251,7 @@ def test_quantize_to_a_size_by_what_matters(
 def test_quantize_within_a_divergence(
     cli: Cli, small: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reported divergence of the file equals that of `perplexity`, and is within the limit."""
+    """The reported divergence of the file equals the result of `perplexity`, and is within the limit."""
     monkeypatch.setattr("hybrid.pipeline.target.CHUNKS", 1)
     for module in ("target", "max_kld"):
         monkeypatch.setattr(f"hybrid.pipeline.{module}.N_CTX", 64)

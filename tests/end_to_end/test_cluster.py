@@ -166,7 +166,8 @@ def test_a_prompt_that_kills_is_set_aside(
 def test_one_joins_late_and_one_does_not_fit(
     cli: Cli, command: list[str], whole: str, files: dict[str, Path], obedient: Workers, tmp_path: Path
 ) -> None:
-    """Both join a run that began without them. The second, which has another file, gets no work, and leaves."""
+    """Both join a run that began without them. The worker with another file, where it would fail, gets no work and
+    leaves."""
     name = files["q8_0"].name
     (tmp_path / name).write_bytes(files["bf16"].read_bytes())
     env = {"NO_SHARED_FOLDER": "1", "HYBRID_MODELS": str(tmp_path), "SECONDS_TO_LOOK": "1.5"}

@@ -199,7 +199,7 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
     assert "is not used: it has hybrid 0.0.9, the client " in err
 
 
-# --- Ctrl-C where the workers are somebody else's ---
+# --- Ctrl-C with somebody else's workers ---
 @pytest.mark.parametrize(
     ("command", "begun", "outlasts"),
     [

@@ -211,8 +211,7 @@ def test_a_disk_that_has_no_room_for_checkpoints(
 
 
 def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path: Path) -> None:
-    """The answers equal those of a plain server; a server that loses a stage continues, and can reuse its texts
-    afterwards."""
+    """The answers equal a plain server's; a server that loses a stage continues, and can reuse its texts afterwards."""
     prompt = PROMPT * 75
     body = {"prompt": prompt, "max_tokens": 80, "temperature": 0.9, "seed": 5, "ignore_eos": True}
     with (

@@ -59,7 +59,7 @@ def test_a_session(run: Llm) -> None:
     """Three turns in one process, which loads the model once, and a fourth in another."""
     done = run("chat", "-m", "hybrid/model.gguf", "-o", "max_tokens", 4, said="One\nTwo\nThree\nexit\n")
     assert done.returncode == 0, done.stderr
-    done = run("-c", "Four", "-o", "max_tokens", 4)  # the model by its path, as it was used recently
+    done = run("-c", "Four", "-o", "max_tokens", 4)  # the model by its path, which was used recently
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
     logged = run.logged()
     assert [(one["prompt"], one["output_tokens"]) for one in logged] == [(said, 4) for said in SAID]

@@ -1,4 +1,4 @@
-"""The files of the page: what is sent to whom, under which policy, and how a browser handles them."""
+"""The files of the page: which are sent to whom, under which policy, and how a browser handles them."""
 
 import hashlib
 from collections.abc import Iterator

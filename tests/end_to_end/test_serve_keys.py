@@ -20,7 +20,7 @@ MINE, OTHERS = ({"Authorization": f"Bearer {key}"} for key in ("first key", "sec
 WORDS = ("zyzzyvas", "quokkabell", "oxbowlake")  # words that only the first key sends
 SECRET = " ".join(WORDS)
 COUNTS = ("cached_tokens", "reused", "cache_read_input_tokens", "cache_n", "drawn")
-# routes that generate, and those that only read a conversation; each gets its own text
+# routes that generate, and routes that only read a conversation; each gets its own text
 DRAWING = ("/v1/completions", "/completion", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 LOOKING = (
     "/page/costs",

@@ -113,7 +113,7 @@ def test_killed_while_it_answers_and_while_it_saves(program: Path, files: dict[s
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_answer_that_comes_back_as_text(number: int, program: Path, files: dict[str, Path], tmp_path: Path) -> None:
-    """Also after a restart the sampled tokens are used, not those of the encoder."""
+    """Also after a restart the sampled tokens are used, not the encoder's."""
     first = Served(program, files["q8_0"], tmp_path)
     messages = [{"role": "user", "content": "Tell me about memory."}]
     asked = {"messages": messages, "max_tokens": 60, "seed": 3, **SAMPLED}

@@ -416,7 +416,7 @@ def test_llm_runs_tools(server: Server, script: Script, tmp_path: Path) -> None:
         assert done.stdout.strip().endswith("It is done.") and "6 True" in done.stderr
 
 
-# --- what is refused ---
+# --- refusals ---
 def test_bad_tools_are_refused_by_their_place(server: Server) -> None:
     bad: list[tuple[dict[str, Any], str]] = [
         ({"tools": [ADD, LOOK, {"type": "function", "function": {"name": "a b"}}]}, "tools/2/function/name"),

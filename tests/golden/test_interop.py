@@ -1,4 +1,5 @@
-"""Our files equal those of llama.cpp's converter and quantizer, except for deliberate differences (interop/README.md).
+"""Our files equal llama.cpp's (from its converter and quantizer), except for deliberate differences
+(interop/README.md).
 
 interop/NAME.json holds those tools' output for the repository's checkpoints: every key, every tensor's digest.
 """

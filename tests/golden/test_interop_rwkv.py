@@ -1,4 +1,4 @@
-"""RWKV's files equal those of llama.cpp's converter, tensor by tensor, byte by byte (interop/README.md)."""
+"""RWKV's files equal llama.cpp's, tensor by tensor, byte by byte (interop/README.md)."""
 
 import hashlib
 import json

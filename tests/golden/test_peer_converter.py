@@ -339,7 +339,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
 
 
 def _write_gemma_tokenizer(folder: Path, source: Path) -> None:
-    """For Gemma 4 the converter ignores tokenizer.model: write that of `source` as tokenizer.json."""
+    """For Gemma 4 the converter ignores tokenizer.model: write the model of `source` as tokenizer.json."""
     for file in folder.glob("*token*"):
         file.unlink()
     (folder / "tokenizer.json").write_text(json.dumps(gemma_json(source / "tokenizer.model")))

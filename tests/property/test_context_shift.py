@@ -166,7 +166,7 @@ def test_the_prompt_cache_never_takes_it_for_its_text(family: str, random_model:
         assert known is None or known.position <= 7, "as much as the text before the shift has"
         known = model.cache.find([*ids, 300])
         assert known is not None and known.position == 100, "which is still known"
-        # resuming its own tokens processes again those that do not have the text's own bits
+        # resuming its own tokens processes again all tokens without the text's own bits
         assert seq.resume(left) <= 7 and not seq.is_shifted
         seq.prefill(left[len(seq.tokens) :])
         assert seq.logits is not None and same(seq.logits, reference.logits_of(left)[-1])

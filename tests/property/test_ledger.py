@@ -103,7 +103,7 @@ def test_answers_of_a_conversation_stay_what_was_drawn(name: str, data: Any) -> 
         ids = encoded.ids
         assert encoded.known == before, "all that was drawn so far"
         assert unspaced(tok.decode(ids)) == unspaced(tok.decode(rendered_ids(tok, text))), "it says the same"
-        # after the answer the tokens are those of the whole text
+        # after the answer the tokens are as in the whole text
         canonical = rendered_ids(tok, text)
         assert canonical[len(canonical) - len(encoded.rest) :] == encoded.rest
         drawn = data.draw(st.lists(st.sampled_from(normal(name)), min_size=1, max_size=12))

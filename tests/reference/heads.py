@@ -28,7 +28,7 @@ class ReferenceHead:
         self.last = NORM  # the model's norm
         self.more: dict[str, Any] = {}  # other settings of the block's model
         own = f"model.layers.{config.get('num_hidden_layers')}."
-        # name prefixes of the block -> those of a model
+        # name prefix of the block -> prefix in a model
         self.block = {own: "model.layers.0."}
         self.join, self.token_norm, self.state_norm = (own + part for part in ("eh_proj", "enorm", "hnorm"))
         self.norm = own + ("final_layernorm" if own + "final_layernorm.weight" in tensors else "shared_head.norm")

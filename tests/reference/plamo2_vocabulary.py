@@ -46,7 +46,7 @@ def write(folder: Path) -> Path:
 
 
 def ids(text: str) -> list[int]:
-    """The segmentation with the lowest cost; of equal ones that with the longest first piece. Bytes cost 10^7 per
+    """The segmentation with the lowest cost; of equal ones the first piece is as long as possible. Bytes cost 10^7 per
     character."""
     table = {str(row[0]): (i, row[1]) for i, row in enumerate(rows()) if row[2] == "NORMAL" and row[0] not in CONTROL}
 

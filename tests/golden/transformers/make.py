@@ -83,7 +83,7 @@ TOWERS = {
         "projection_intermediate_size": 48,
     },
 }
-EVERY = 16  # every so many logits are stored
+EVERY = 16  # every 16th logit is stored
 N_TOK = 40
 
 
@@ -129,7 +129,7 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
 
 
 def with_tower(config: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The config of a vision model around that of its text part."""
+    """The config of a vision model around its text part's config."""
     return {
         "model_type": kind,
         "architectures": config["architectures"],
