@@ -175,7 +175,7 @@ def test_a_stream_is_not_written_at_every_token(shelf: Shelf) -> None:
 
 
 def test_two_tabs(shelf: Shelf, browsing: Browsing, server: Server) -> None:
-    """A tab's additions appear after the other tab writes, and its removals stay removed."""
+    """Each tab's writes keep the other's additions, and removals stay removed."""
     shelf.talk("in both")
     other = Shelf(browsing.visit(shelf.page.context, server, "state"))
     for each, says in ((shelf, "of one"), (other, "of the other")):

@@ -53,7 +53,7 @@ def test_they_are_those_of_all_logits(
                 return results
 
             monkeypatch.setattr(model.runner, "eval", counted)
-            for _ in range(2):  # the second time cached tokens have no logits
+            for _ in range(2):  # the second time the prompts are cached, but without logits: they are processed again
                 jobs = [job(model, ids, speculate=True) for ids in prompts]
                 beside = Asked(1, tokens(30, 7), 40).job(model)
                 answer_all(model, [beside, *jobs], 4)
