@@ -84,9 +84,13 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     Remedy.STATE_IS_COMPLETION: (Sentence("Continue it: `hybrid run -p TEXT --state {value}`."),),
     Remedy.ONE_SEQUENCE: (Sentence("Export one sequence (--sequence)."),),
     Remedy.GENERATE_ONE_TOKEN: (Sentence("Generate one: `hybrid run MODEL --state FILE -n 1`."),),
-    Remedy.SHORTER_CONVERSATION: (Sentence("Use /clear, or start with a larger context (-c)."),),
+    Remedy.SHORTER_CONVERSATION: (
+        Sentence("Use /clear, or start with a larger context (-c)."),
+        Sentence("Use a larger context (-c)."),
+    ),
     Remedy.CONTEXT_SHIFT: (
         Sentence("Use /clear, or start with a larger context (-c), or let its oldest part go (--context-shift)."),
+        Sentence("Use a larger context (-c), or let its oldest part go (--context-shift)."),
     ),
     Remedy.LIST_TURNS: (Sentence("/tree shows them."),),
     Remedy.SWITCH_BRANCH: (Sentence("/switch {value} goes on there."),),

@@ -123,7 +123,7 @@ def _form(given: Mapping[str, Any]) -> tuple[Any, Grammar | None]:
     if isinstance(schema, type):
         if not hasattr(schema, "model_json_schema"):
             raise UsageError(f"schema = {shown(schema.__name__)}, expected a JSON schema or a pydantic class.")
-        data, named["json_schema"] = schema, _closed(schema.model_json_schema())
+        data, named["json_schema"] = schema, schema.model_json_schema()
     if "choice" in named:
         named["choice"] = list(named["choice"])
     try:
@@ -131,18 +131,6 @@ def _form(given: Mapping[str, Any]) -> tuple[Any, Grammar | None]:
     except UsageError as error:
         name = next(ours for ours, theirs in _FORMS.items() if theirs in named)
         raise UsageError(name + str(error).removeprefix(_FORMS[name])) from None
-
-
-def _closed(schema: Any) -> Any:
-    """The schema with closed objects: extra properties would be dropped."""
-    if isinstance(schema, list):
-        return [_closed(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inner = {key: _closed(value) for key, value in schema.items()}
-    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
-        inner.setdefault("additionalProperties", False)
-    return inner
 
 
 def data_of(text: str, checked: CheckedSettings) -> Any:

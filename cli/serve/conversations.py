@@ -250,7 +250,7 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Client, *, think: boo
     try:
         tools = tuple(body.own_tools())
         choice = _choice(body, tools)
-        parallel = body.parallel_tool_calls is not False and not body.has_functions
+        parallel = False if body.has_functions else body.parallel_tool_calls
         think = None if maker.dialect.format.thoughts is None else think
         asked = ChatOptions(tools, choice, parallel, think, documents=body.documents, variables=variables)
         asked = replace(asked, parse_special=body.parse_special)

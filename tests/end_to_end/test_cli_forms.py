@@ -179,7 +179,7 @@ def test_an_answer_goes_on_in_its_form(
     asked = ["run", files["q8_0"], "--raw", "--json", "--spec", spec, *drawn]
     whole = json.loads(ok(cli(*asked, "-p", "A word:", "-n", "150", *form)))
     assert whole["reason"] == "eos" and json.loads(whole["text"]).keys() == {"word", "n"}
-    lengths = (2, 1, 13, 3, 8) if spec == "none" else (5, 1, 2, 9, 14)
+    lengths = (2, 1, 3, 2, 4) if spec == "none" else (5, 1, 2, 9, 14)
     parts = [json.loads(ok(cli(*asked, "-p", "A word:", "-n", "3", *form, "--state", path)))]
     while parts[-1]["reason"] == "length":
         again = form if len(parts) % 2 else []

@@ -8,6 +8,8 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from end_to_end.templated import OWN, templated
 
+from hybrid.infer.answers.chat.dialect import ChatOptions
+
 pytestmark = pytest.mark.exhaustive
 
 GRANITE, JAMBA = "ibm-granite-granite-4.0", "ai21labs-Jamba-Mini-1.7"
@@ -69,7 +71,16 @@ def test_a_chat_goes_on_by_files(files: dict[str, Path], cli: Cli, tmp_path: Pat
     assert "chat of 2 turns" in shown and fits(call["function"])
 
 
-def test_results_of_several_calls(files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
+def test_results_of_several_calls(
+    files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A required call is one call, so the test allows several."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ChatOptions, "several", property(lambda asked: True))
+        _results_of_several_calls(files, cli, tmp_path, tools)
+
+
+def _results_of_several_calls(files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
     model, state = templated(cli, files["q8_0"], GRANITE, tmp_path), tmp_path / "chat.state"
     chat = ["run", model, "--state", state, "--temp", "1", "--seed", "5", "--json"]
     first = json.loads(ok(cli(*chat, "--tools", tools, "--tool-choice", "get_time", "-p", "Time?", "-n", "120")))

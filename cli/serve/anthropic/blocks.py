@@ -122,7 +122,7 @@ class InputChoice(Strict):
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
-    disable_parallel_tool_use: bool = False
+    disable_parallel_tool_use: bool | None = None
 
 
 def text_of(content: str | Sequence[TextBlock | ToolReferenceBlock] | None) -> str:
@@ -181,4 +181,5 @@ def choice_as_openais(given: InputChoice) -> dict[str, Any]:
     mode: Any = {"auto": "auto", "any": "required", "none": "none"}.get(given.type)
     if mode is None:
         mode = {"type": "function", "function": {"name": given.name or ""}}
-    return {"tool_choice": mode, "parallel_tool_calls": not given.disable_parallel_tool_use}
+    alone = given.disable_parallel_tool_use
+    return {"tool_choice": mode, "parallel_tool_calls": None if alone is None else not alone}

@@ -157,7 +157,7 @@ class ResponseShape:
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
-            "parallel_tool_calls": bool(self._chat.tools) and self._chat.asked.parallel,
+            "parallel_tool_calls": bool(self._chat.tools) and self._chat.asked.several,
             "previous_response_id": None,
             "reasoning": {"effort": None if body.reasoning is None else body.reasoning.effort, "summary": None},
             "store": False,

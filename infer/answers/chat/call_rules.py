@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .tools import Tool
 
 # keywords that may add properties to `properties`
-_COMBINED = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
 _VARIABLE = re.compile(r"([\w-]*\d[\w-]*)")  # an id or a number, as readers recognize them
 _ID, _NUMBER = "/[A-Za-z0-9_-]{1,64}/", "/[0-9]{1,9}/"
 
@@ -126,7 +125,7 @@ class CallRules:
 
     def _object(self, tool: "Tool") -> str:
         """Name of the part for all arguments of a tool as one JSON object."""
-        return self._part(tool, closed(tool.parameters))
+        return self._part(tool, {**tool.parameters, "type": "object"})
 
     def _part(self, tool: "Tool", schema: Any, pointer: str = "") -> str:
         """Adds a schema to the parts and returns its name. pointer: its place in the tool's schema."""
@@ -137,17 +136,6 @@ class CallRules:
             self.notes.append(f"tool `{tool.name}`: {error.args[0]} Any value is accepted at {spoken(pointer)}.")
             self.parts[key] = Subform(Grammar.json_schema({} if pointer else {"type": "object"}), name, pointer)
         return key
-
-
-def closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """An object's schema that allows only the properties that it names, unless it says otherwise."""
-    schema = {**schema, "type": "object"}
-    known = schema.get("properties")
-    if known is None or "additionalProperties" in schema or _COMBINED & schema.keys():
-        return schema
-    if set(schema.get("required", ())) <= known.keys():
-        schema["additionalProperties"] = False
-    return schema
 
 
 def _key(name: str) -> str:

@@ -39,7 +39,7 @@ class ChatOptions:
     """What an answer may use besides the messages.
 
     choice    whether tools are to be called
-    parallel  one answer may contain several calls
+    parallel  one answer may contain several calls; None: unless `choice` requires one
     think     whether the model is to think; None: the template's default
     budget    limit on the tokens of thoughts; None: no limit
     documents, variables  passed to the template
@@ -48,7 +48,7 @@ class ChatOptions:
 
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = AUTO
-    parallel: bool = True
+    parallel: bool | None = None
     think: bool | None = None
     budget: int | None = None
     documents: Sequence[Message] | None = None
@@ -59,6 +59,11 @@ class ChatOptions:
     def callable(self) -> tuple[Tool, ...]:
         """The tools that may be called."""
         return () if self.choice.mode == "none" else self.tools
+
+    @property
+    def several(self) -> bool:
+        """Whether one answer may contain several calls."""
+        return self.choice.mode != "required" if self.parallel is None else self.parallel
 
     @property
     def needs_template(self) -> bool:
@@ -213,7 +218,7 @@ class Dialect:
         from .call_grammar import answer_grammar
 
         make = partial(answer_grammar, self.format, self.tokenizer)
-        options: dict[str, Any] = {"parallel": asked.parallel, "thinks": thinks, "form": form}
+        options: dict[str, Any] = {"parallel": asked.several, "thinks": thinks, "form": form}
         first = make(asked.callable, asked.choice, **options)
         if first is None or not asked.callable:
             return first

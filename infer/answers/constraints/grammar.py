@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
+from .closed import closed
 from .corrected import corrected
 
 Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice", "composed"]
@@ -22,8 +23,7 @@ Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice", "composed"]
 MOST_BYTES = 1 << 20  # of a grammar as text
 MOST_CHOICES = 4096
 MOST_DEPTH = 100  # nesting of a schema's objects and lists
-# between the parts of a JSON text: as people write it, but of limited length
-WHITE_SPACE = r"( |\n[ \t]{0,40})?"
+WHITE_SPACE = " ?"  # between the parts of a JSON text: on one line, since a weak model does not stop indenting
 _NAMES = {"json_schema": "the schema", "gbnf": "the grammar", "lark": "the grammar", "regex": "the expression"}
 
 
@@ -137,7 +137,7 @@ class Grammar:
 
         matcher = llguidance.LLMatcher
         if self.kind == "json_schema":
-            text = json.dumps(corrected(json.loads(self.text)), ensure_ascii=False)
+            text = json.dumps(corrected(closed(json.loads(self.text))), ensure_ascii=False)
             return str(matcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": WHITE_SPACE}))
         if self.kind == "regex":
             return str(matcher.grammar_from_regex(self.text))

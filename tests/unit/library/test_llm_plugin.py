@@ -140,7 +140,7 @@ class Digits(BaseModel):
 
 def test_schemas(asked: str) -> None:
     model = llm.get_model(asked)
-    assert Digits.model_validate_json(model.prompt("Digits", schema=Digits, max_tokens=200, seed=1).text())
+    assert Digits.model_validate_json(model.prompt("Digits", schema=Digits, max_tokens=200, seed=2).text())
     schema = llm.schema_dsl("a bool")
     assert '"a"' in model.prompt("?", schema={**schema, "additionalProperties": False}, max_tokens=100).text()
     assert model.prompt("?", regex="[0-9]{3}").text().isdigit()

@@ -59,13 +59,13 @@ def test_results_are_messages_where_they_stand() -> None:
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ({"type": "auto"}, ("auto", True)),
+        ({"type": "auto"}, ("auto", None)),
         ({"type": "any", "disable_parallel_tool_use": True}, ("required", False)),
-        ({"type": "none"}, ("none", True)),
-        ({"type": "tool", "name": "f"}, ({"type": "function", "function": {"name": "f"}}, True)),
+        ({"type": "none"}, ("none", None)),
+        ({"type": "tool", "name": "f"}, ({"type": "function", "function": {"name": "f"}}, None)),
     ],
 )
-def test_choices(given: dict[str, Any], wanted: tuple[Any, bool]) -> None:
+def test_choices(given: dict[str, Any], wanted: tuple[Any, bool | None]) -> None:
     told = choice_as_openais(InputChoice.model_validate(given))
     assert (told["tool_choice"], told["parallel_tool_calls"]) == wanted
 

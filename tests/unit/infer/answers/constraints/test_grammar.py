@@ -58,7 +58,12 @@ def test_llama_cpps_verdicts(data_dir: Path, tokenizer: Tokenizer) -> None:
 
 # valid values that cannot be drawn, by suite and reason; all other valid values can, and no invalid one
 NOT_DRAWN = {
-    "json_schema_test_suite": {"order of properties": 3, "1.0 for 1": 9, "format is asserted": 10},
+    "json_schema_test_suite": {
+        "order of properties": 3,
+        "1.0 for 1": 9,
+        "format is asserted": 10,
+        "objects are closed": 5,
+    },
     "json_schema_test_suite_optional": {
         "leap seconds": 8,
         "quoted names and numbers in email": 4,
@@ -85,7 +90,7 @@ def test_json_schema_test_suite(suite: str, data_dir: Path) -> None:
             accepted += [(schema.get("pattern"), value)] if got and not valid else []
     assert accepted == []
     assert verdicts[True, False] == sum(NOT_DRAWN[suite].values())
-    least = {"json_schema_test_suite": (330, 237, 204), "json_schema_test_suite_optional": (198, 187, 29)}[suite]
+    least = {"json_schema_test_suite": (325, 237, 204), "json_schema_test_suite_optional": (198, 187, 29)}[suite]
     assert verdicts[True, True] >= least[0] and verdicts[False, False] >= least[1] and n_refused <= least[2]
 
 
