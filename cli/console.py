@@ -17,6 +17,7 @@ from typing import Any, TextIO
 # notebooks use these also; commands import them from here
 from hybrid.display.lines import count as count
 from hybrid.display.lines import dim as dim
+from hybrid.display.lines import duration as duration
 from hybrid.display.lines import has_colours as has_colours
 from hybrid.display.lines import is_screen as is_screen
 from hybrid.display.lines import note as note
@@ -138,15 +139,6 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], right: str =
 def size(nbytes: float) -> str:
     """A number of bytes for people: `21.8 MiB`."""
     return size_text(nbytes)
-
-
-def duration(seconds: float) -> str:
-    """`256 ms`, `1.3 s` or `2 min 5 s`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 def rate(n: int, seconds: float) -> str:

@@ -2,8 +2,9 @@
 
 import gc
 import math
+import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +80,7 @@ def quantize(
     from hybrid.quant import file_nbytes, plan
     from hybrid.quant import quantize as library
 
-    options = types.options()
+    options, start = types.options(), time.perf_counter()
     goal.check()
     workers, plot = cluster_address(cluster), plots.checked(plot)
     if plot is not None and dry_run:
@@ -106,6 +107,8 @@ def quantize(
             whole, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
             progress=progress, spread=spread,
         )  # fmt: skip
+    if goal.target is None:  # the report has the time of the writing
+        report = replace(report, seconds=time.perf_counter() - start)
     show_report(report, chosen.divergence, goal.max_kld, as_json=as_json, verbose=verbose)
     if plot is not None:
         draw_errors(plot, report, output.name)

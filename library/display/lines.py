@@ -40,3 +40,12 @@ def count(n: float) -> str:
             return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
         n /= 1000
     return f"{n:.2f} B"
+
+
+def duration(seconds: float) -> str:
+    """`256 ms`, `1.3 s` or `2 min 5 s`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"

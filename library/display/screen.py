@@ -8,24 +8,29 @@ from typing import Self
 from hybrid.quant.ggml.byte_sizes import size_text
 
 from ..reporting import Reporter
-from .lines import count, is_screen, note, one_line
+from .lines import count, duration, is_screen, note, one_line
 from .notebook import Amount, NotebookBar, is_notebook
+
+FIRST_LINE = 10.0  # seconds after which progress is told where there is no terminal
+LONGEST_PAUSE = 300.0  # seconds between two lines
 
 
 class ProgressBar:
-    """A bar with rate and time left, on stderr if that is a terminal, or in a notebook's cell; otherwise silent.
+    """A bar with rate and time left, on stderr if that is a terminal, or in a notebook's cell; otherwise a line on
+    stderr now and then.
 
     Called as `progress(label, done, total)` in units of `unit` ("bytes", "tokens", "kernels"). Appears only after
-    `delay`
-    seconds.
+    `delay` seconds, or FIRST_LINE.
     """
 
     def __init__(self, label: str, unit: str = "", delay: float = 0.3) -> None:
         self._label, self._unit, self._delay = label, unit, delay
         self._in_notebook = is_notebook()
-        self._shown = self._in_notebook or is_screen(sys.stderr)
+        self._in_lines = not self._in_notebook and not is_screen(sys.stderr)
+        if self._in_lines:
+            self._delay = FIRST_LINE
         self._start = time.monotonic()
-        self._bar: _TerminalBar | NotebookBar | None = None
+        self._bar: _TerminalBar | NotebookBar | _Lines | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -34,13 +39,16 @@ class ProgressBar:
         self.close()
 
     def __call__(self, label: str, done: int, total: int) -> None:
-        if not self._shown:
-            return
         if self._bar is None:
             if time.monotonic() - self._start < self._delay:
                 return
-            self._bar = NotebookBar(self._amount) if self._in_notebook else _TerminalBar(self._label, self._amount)
+            self._bar = self._made()
         self._bar.show(one_line(label) or self._label, done, total)
+
+    def _made(self) -> "_TerminalBar | NotebookBar | _Lines":
+        if self._in_notebook:
+            return NotebookBar(self._amount)
+        return _Lines(self._amount) if self._in_lines else _TerminalBar(self._label, self._amount)
 
     def step(self, done: int, total: int) -> None:
         """For callbacks without a label."""
@@ -56,6 +64,29 @@ class ProgressBar:
         unit = "" if self._unit == "bytes" else f" {self._unit}"
         text = f"{show(done)} of {show(total)}{unit}"
         return f"{text}, {show(per_second)}{unit}/s" if per_second else text
+
+
+class _Lines:
+    """Notes in a file or pipe: a line at once, then after FIRST_LINE seconds, and after ever longer pauses."""
+
+    def __init__(self, amount: Amount) -> None:
+        self._amount, self._pause, self._due = amount, FIRST_LINE, 0.0
+        self._label, self._last, self._begun = "", 0, time.monotonic()
+
+    def show(self, label: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if label != self._label or done < self._last:  # another stage, with its own rate
+            self._label, self._begun = label, now
+        self._last = done
+        if now < self._due:
+            return
+        self._due, self._pause = now + self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        spent = now - self._begun
+        left = f", about {duration(spent * (total - done) / done)} left" if done and spent > 1 else ""
+        note(f"{label}: {self._amount(done, total, None)}{left}")
+
+    def stop(self) -> None:
+        pass
 
 
 class _TerminalBar:
