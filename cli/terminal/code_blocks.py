@@ -1,4 +1,4 @@
-"""Colours code blocks in an answer: plain while they arrive, coloured once complete.
+"""Writes an answer in a terminal: lines break between words, and code blocks are coloured once complete.
 
 A complete block is written again over itself. That is safe only if the whole block is on the screen, nothing else has
 written there, and the number of its rows is known; otherwise it stays plain. The text stays the same.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from .. import console
 from .terminal import Screen
+from .word_wrap import WordWrap
 
 _OPENING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")
 _LANGUAGE = re.compile(r"\{?\.?([\w+#.-]+)")
@@ -39,6 +40,7 @@ class CodeText:
         self._is_terminal = sys.stdout.isatty()
         self._line = ""  # text since the last line feed
         self._block: Block | None = None
+        self._wrap = WordWrap(self._columns)
 
     def write(self, text: str, *, ours: bool = False) -> None:
         """Writes to stdout. On a terminal, control characters are removed unless the text is `ours`."""
@@ -48,11 +50,12 @@ class CodeText:
             return
         ready = ""
         for part in re.findall(r"[^\n]*\n|[^\n]+", text):
-            ready += part
+            ready += part if ours or self._block is not None else self._wrap.push(part)
             self._line += part
             if not part.endswith("\n"):
                 continue
             line, self._line = self._line[:-1], ""
+            self._wrap.restart()
             again = self._ended(line)
             if again:
                 # flush first: moving the cursor relies on it
@@ -61,9 +64,14 @@ class CodeText:
         console.out(ready, end="")
 
     def disturbed(self) -> None:
-        """Call when something else was written to the screen."""
+        """Call when something else was written to the screen, which ended its line."""
+        self._wrap.restart()
         if self._block is not None:
             self._block.n_disturbed = -1
+
+    def _columns(self) -> int | None:
+        size = None if self._screen is None else self._screen.columns_and_rows
+        return None if size is None else size[0]
 
     def _ended(self, line: str) -> str:
         """Handles a complete line; returns the text to write over the block that ends with it, usually ""."""
