@@ -78,6 +78,7 @@ ROOMS = {"infer": INFER_ROOMS, "infer.answers": ANSWER_ROOMS, "infer.kernels": K
 # module -> private names of others that it uses, and why
 PRIVATES = {
     "infer.kernels.build.compiler": "numba and llvmlite have no public way to a library's module and its target",
+    "quant.ggml.kernels.kept_code": "numba has no public way to choose where it keeps code",
 }
 
 NEVER = {"torch": "weights are read without it", "transformers": "references are made with it, outside this repository"}

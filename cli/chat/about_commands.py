@@ -36,7 +36,9 @@ def help_text(commands: Mapping[str, ChatCommand]) -> str:
 def statistics_text(conversation: Conversation) -> str:
     """The text of /stats."""
     model, stats = conversation.model, conversation.stats
-    held = len(conversation.seq.tokens)
+    head = conversation.turns.head
+    shifted = conversation.held is not None  # the sequence holds less than the conversation
+    held = len(conversation.seq.tokens) if shifted else 0 if head is None else len(head.ids)
     memory = model.memory.bytes_state_per_seq + held * model.memory.bytes_kv_per_token
     cache = model.cache
     kept = (

@@ -1,6 +1,7 @@
 """The text that `hybrid run` answers or continues: on the command line, in a file, or from a pipe."""
 
 import os
+import re
 import stat
 import sys
 import threading
@@ -16,6 +17,7 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from . import text_options
 
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 PATIENCE = 2.0  # seconds after which a note says that stdin is still open
 
 
@@ -29,6 +31,9 @@ class Given:
             "-p", "--prompt", help="The message, or with --raw the text; piped text follows it after a blank line."
         ),
     ] = None
+    escape: Annotated[
+        bool, typer.Option("-e", "--escape", help="Read \\n, \\t, \\\\ and the like in the prompt as in C.")
+    ] = False
     file: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +60,8 @@ class Given:
             raise UsageError(f"{both[0]} and {both[1]} are both given. Use one of them.")
         prompt = " ".join(words) if words else self.prompt
         if prompt is not None:
-            return _joined(text_options.checked(prompt, "PROMPT" if words else "-p"), _piped())
+            prompt = text_options.checked(prompt, "PROMPT" if words else "-p")
+            return _joined(_unescaped(prompt) if self.escape else prompt, _piped())
         if self.file is not None:
             return text_options.read_text(self.file, empty=goes_on)
         if not sys.stdin.isatty():
@@ -68,6 +74,11 @@ class Given:
         if as_json or not sys.stdout.isatty():
             raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
         return None
+
+
+def _unescaped(text: str) -> str:
+    """`text` with C's escapes replaced; others stay."""
+    return re.sub(r"\\(x[0-9a-fA-F]{2}|[nrt'\"\\])", lambda m: _ESCAPES.get(m[1]) or chr(int(m[1][1:], 16)), text)
 
 
 def _joined(prompt: str, piped: str) -> str:

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hybrid.quant.ggml.code_folders import trouble
 from hybrid.quant.ggml.errors import LostStageError, shown
 from hybrid.quant.ggml.replacing import Replacement
 
-from ..kernels.build.cache_folders import trouble
 from ..memory import HybridMemory
 
 Place = tuple[int, int]  # the number of a page or a row, and how often the cache has let go of it

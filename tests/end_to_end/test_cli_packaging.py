@@ -127,19 +127,6 @@ def _share_packages(environment: Path) -> None:
     (_packages_of(environment) / "of_the_tests.pth").write_text("\n".join(sorted(site_packages)) + "\n")
 
 
-def _share_compiled(one: Path, other: Path) -> None:
-    """Copy the encoders that numba compiled for one environment to another with the same files: saves half a minute."""
-    source, target = (_packages_of(folder) / "hybrid" for folder in (one, other))
-    for cache in source.rglob("quant/**/__pycache__"):
-        there = target / cache.relative_to(source)
-        for path in cache.parent.glob("*.py"):
-            assert path.read_bytes() == (there.parent / path.name).read_bytes()
-            shutil.copystat(path, there.parent / path.name)  # numba compares time and size
-        there.mkdir(exist_ok=True)
-        for path in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
-            shutil.copy2(path, there)
-
-
 def _in(environment: Path, *command: str) -> str:
     """stdout of a program of that environment, run there."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -263,7 +250,6 @@ def test_what_uv_installs_works(
         uv("tool", "install", "--no-index", "--overrides", never, "--python", sys.executable, wheel)
         assert (tmp_path / "uv" / "TOOL_BIN_DIR" / "hybrid").resolve() == (environment / "bin" / "hybrid").resolve()
     _share_packages(environment)
-    _share_compiled(installed, environment)
     _demo(environment, tmp_path)
 
 

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from typing import Literal
 import llvmlite
 import llvmlite.binding as llvm
 
+from hybrid.quant.ggml.code_folders import ENCODERS, encoder_folder, make, trouble
 from hybrid.quant.ggml.replacing import Replacement
 from hybrid.quant.ggml.user_folders import cache_folder, former_cache_folders
 
@@ -116,7 +116,7 @@ def folder() -> Path | None:
     for root in roots():
         place = root / name
         try:
-            fresh = _make(place)
+            fresh = make(place)
         except OSError:
             continue
         if trouble(place):
@@ -128,33 +128,6 @@ def folder() -> Path | None:
             return place
         if any(place.glob("*.bin")):
             return place
-    return None
-
-
-def _make(place: Path) -> bool:
-    """Make the folder and its missing parents, for this user alone. True if the folder did not exist."""
-    missing = [p for p in (place, *place.parents) if not p.exists()]
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
-    above = place.parent.lstat()
-    if above.st_uid == os.geteuid() and above.st_mode & 0o022:
-        place.parent.chmod(0o700)  # made by an older version under a generous umask
-    return place in missing
-
-
-def trouble(place: Path) -> str | None:
-    """Why machine code in this folder must not be executed (another user owns or may write it), or None."""
-    for path, what in ((place, "it"), (place.parent, "the folder above")):
-        try:
-            status = path.lstat()
-        except OSError as error:
-            return f"{what} cannot be read: {error.strerror}"
-        if not stat.S_ISDIR(status.st_mode):
-            return f"{what} is not a folder"
-        if status.st_uid != os.geteuid():
-            return f"{what} belongs to another user ({status.st_uid})"
-        if status.st_mode & 0o022:
-            return f"{what} can be written by others"
     return None
 
 
@@ -231,12 +204,12 @@ def remove(places: list[Path]) -> None:
 def folders() -> list[CacheFolder]:
     """All folders of all versions, most recently used first."""
     ours = [root / owner().digest for root in roots()]
-    used = next((place for place in ours if place.is_dir() and not trouble(place)), None)
+    used = {next((place for place in ours if place.is_dir() and not trouble(place)), None), encoder_folder()}
     known = []
-    for root in [*roots(), *former_roots()]:
+    for root in [*roots(), *(root.parent / ENCODERS for root in roots()[:1]), *former_roots()]:
         for place in _all(root):
             try:
-                known.append((_last_used(place), _describe(place, place == used)))
+                known.append((_last_used(place), _describe(place, place in used)))
             except OSError:
                 continue  # another process has removed it
     return [item for _, item in sorted(known, key=lambda f: -f[0])]
@@ -256,7 +229,7 @@ def _describe(place: Path, in_use: bool) -> CacheFolder:
         place,
         in_use,
         trouble(place),
-        sum(p.suffix == ".bin" for p in sizes),
+        sum(p.suffix in (".bin", ".nbi") for p in sizes),
         sum(sizes.values()),
         _utc(_last_used(place)),
         features=tuple(map(str, features)) if isinstance(features, list | tuple) else (),

@@ -24,6 +24,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin, register_model
 
 from . import compiling
+from .kept_code import keep
 
 compiling.watch()
 N = 8  # of `load`, `gather` and `splat`: rows that a search works on at once
@@ -74,13 +75,11 @@ class _Model(PrimitiveModel):
 
 
 def fast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function at its first call, without the interpreter's lock; cached on disk if numba finds a place."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder can be written
-        compiled = njit(**options)(function)
-    return compiled
+    """Compiles a function at its first call, without the interpreter's lock; its code is kept on disk if that can be
+    written."""
+    compiled: Any = njit(nogil=True, error_model="numpy")(function)
+    keep(compiled, function)
+    return compiled  # type: ignore[no-any-return]
 
 
 def piece(function: Callable[..., Any]) -> Callable[..., Any]:

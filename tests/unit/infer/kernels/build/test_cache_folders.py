@@ -22,8 +22,8 @@ from hybrid.infer.kernels.build.cache_folders import (
     folders,
     owner,
     roots,
-    trouble,
 )
+from hybrid.quant.ggml.code_folders import trouble
 
 FILES = [f"{k.file}.bin" for k in (execute.advance, rope)]
 COMPILE = """
