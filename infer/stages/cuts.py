@@ -2,7 +2,7 @@
 
 Found in the program recorded for one token, by what a block uses from earlier blocks. The residual stream and f32 rows
 that layers leave to later ones by name can cross. Two things cannot: the memory of another block (layers that use keys
-and values of an earlier one), and lists of chosen tokens. Every stage computes values of the batch alone again.
+and values of an earlier one), and lists of chosen tokens. Every stage computes values that depend on the batch alone.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""How orders reach the stages, and rows get from one stage to the next."""
+"""How orders reach the stages, and how rows get from one stage to the next."""
 
 import tempfile
 from collections.abc import Sequence
@@ -24,8 +24,9 @@ class Ticket(Protocol):
     def wait(self, stop: Stop | None) -> Sequence[Answer]:
         """Wait for the answers of all stages; for a pass, of the last stage alone.
 
-        Raises Interrupted if `stop` is set first; the order is obeyed all the same. Raises LostStageError if it never
-        will be.
+        Raises Interrupted if `stop` is set first; the stages carry out the order all the same. Raises LostStageError if
+        a
+        stage is lost.
         """
 
 

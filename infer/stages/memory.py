@@ -100,7 +100,7 @@ class LedStates(RecurrentMemory):
 
 
 class LedMemory(HybridMemory):
-    """See the head of this file. n_spare_pages, n_spare_rows: the stages have as many."""
+    """The leader's memory. n_spare_pages, n_spare_rows: number of spare pages and rows of every stage."""
 
     def __init__(
         self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int,

@@ -32,8 +32,8 @@ class Opening:
     left: Widths
     n_ctx: int
     n_seq_max: int
-    n_pages: int  # spare pages, in addition to those of sequences
-    n_rows: int  # likewise
+    n_pages: int  # spare pages, besides the sequences' own
+    n_rows: int  # spare rows, likewise
     n_ubatch: int
     n_threads: int
     exact: bool

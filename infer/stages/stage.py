@@ -85,7 +85,7 @@ class _Part(Engine):
 
 
 class Stage:
-    """See the head of this file. files: where it saves pages and rows. Raises as `LoadedModel.load`."""
+    """Some blocks of a model with their memory. files: where it saves pages and rows. Raises as `LoadedModel.load`."""
 
     def __init__(self, gguf: GGUFFile, opening: Opening, files: StageFiles) -> None:
         self.gguf, self.blocks, self.files = gguf, opening.blocks, files

@@ -24,7 +24,7 @@ Places = set[Place]
 
 
 class StagedCache(PromptCache):
-    """See the head of this file."""
+    """A `PromptCache` whose pages and rows the stages also save in files."""
 
     memory: LedMemory
 
@@ -54,7 +54,8 @@ class StagedCache(PromptCache):
         return {(p, pages.versions[p]) for p in held_pages}, {(r, rows.versions[r]) for r in held_rows}
 
     def take_up(self) -> None:
-        """After all stages were opened again, load what all of them have saved and forget the rest."""
+        """After all stages were opened again, load the pages and rows that all stages have saved, and forget the
+        others."""
         answers = self._foreman.put(AskKept()).wait(None)
         pages, rows = _everywhere(answers, "pages"), _everywhere(answers, "rows")
         self._forget_pages_but({p for p, _ in pages & self._held()[0]})
@@ -94,12 +95,12 @@ class StagedCache(PromptCache):
 
 
 def _everywhere(answers: Sequence[object], what: str) -> Places:
-    """What all stages have."""
+    """Pages or rows that all stages have."""
     return set.intersection(*_places(answers, what))
 
 
 def _anywhere(answers: Sequence[object], what: str) -> Places:
-    """What at least one stage has."""
+    """Pages or rows that at least one stage has."""
     return set.union(*_places(answers, what))
 
 

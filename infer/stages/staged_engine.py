@@ -157,7 +157,7 @@ class StagedEngine(Engine):
     def passes(
         self, ubatches: Iterable[Sequence[Segment]], *, likelihood: bool = False, hidden: bool = False
     ) -> "Passes":
-        """`run` of several ubatches: later ones are under way while the caller waits for the first."""
+        """`run` for several ubatches: while the caller waits for the first, later ones are computed."""
         return Passes(self, ubatches, "likelihood" if likelihood else "hidden" if hidden else "head")
 
     def start(self, segments: Sequence[Segment], wanted: Wanted) -> Ticket:

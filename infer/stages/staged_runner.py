@@ -36,9 +36,7 @@ class StagedRunner(Runner):
     ) -> None:
         super().__init__(engine, file, cache)
         self.said = said
-        self.begun: WeakSet[BegunInStages] = (
-            WeakSet()
-        )  # all whose results were not asked for yet, and maybe some others
+        self.begun: WeakSet[BegunInStages] = WeakSet()  # all without results yet, and maybe some others
         self._callers: Stop | None = None  # the caller's Stop, while lost texts are read again, which cannot be stopped
 
     def _ubatch(self, works: Sequence[Work]) -> int:
@@ -62,12 +60,13 @@ class StagedRunner(Runner):
         return self.noted(works, self.ordered(plan, likelihood=likelihood, hidden=hidden))
 
     def ordered(self, plan: Plan, *, likelihood: bool = False, hidden: bool = False) -> Passes:
-        """The passes of a plan, none of them ordered yet."""
+        """The passes of a plan, not yet ordered."""
         ubatches = ([part.segment for part in parts] for parts in plan)
         return self.engine.passes(ubatches, likelihood=likelihood, hidden=hidden)
 
     def noted(self, works: Sequence[Work], passes: Passes) -> Iterator[np.ndarray | None]:
-        """The values of `passes`. At the end, however it comes, the slots have noted the tokens that they got."""
+        """Yields the values of `passes`. At the end, also after an error, the slots have noted the tokens that they
+        got."""
         before = [len(w.seq.tokens) for w in works]
         try:
             yield from passes
@@ -134,7 +133,7 @@ class StagedRunner(Runner):
         """
         self.said(f"{error} Waiting for one in its place.")
         self.engine.reopen()
-        # Until all is read, sequences are shorter than their owners think: so a stop waits for the end of this.
+        # Until all tokens are read, sequences are shorter than their owners think: a stop waits for the end.
         self._callers = self.engine.stop
         try:
             with self.engine.stopped_by(Stop()):
@@ -157,7 +156,7 @@ class StagedRunner(Runner):
         super()._eval([w for w in works if w.ids], None, "simple")
 
     def stop(self) -> None:
-        """As `Runner.stop`. While lost texts are read again, it stops the work after that."""
+        """As `Runner.stop`. While lost texts are read again, the stop comes after that."""
         if (callers := self._callers) is not None:
             callers.set()
         else:

@@ -1,4 +1,5 @@
-"""Whether a worker may join a cluster: the same program, the same model file, and a code path that gives the same bits.
+"""Whether a worker may join a cluster: it needs the same program, the same model file, and a code path that gives the
+same bits.
 
 Checked on every worker when a run begins, and on every worker that joins later.
 """
@@ -20,15 +21,15 @@ from hybrid.quant.ggml.types import GGMLType
 if TYPE_CHECKING:
     from ..loading.options import LoadOptions
 
-MODELS = "HYBRID_MODELS"  # environment of a worker: folders of its own copies, separated as in PATH
-SAMPLE = 4096  # bytes of a tensor that count, at either end
+MODELS = "HYBRID_MODELS"  # environment variable of a worker: folders of its own copies, separated as in PATH
+SAMPLE = 4096  # bytes at either end of a tensor that are hashed
 
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What of a worker's process decides whether it may work with others.
+    """The facts of a worker's process that decide whether it may join.
 
-    bf16  whether BF16 weights are multiplied by vdpbf16ps: the one instruction whose results differ in their bits
+    bf16  whether BF16 weights are multiplied by vdpbf16ps, the one instruction whose results differ in their bits
     """
 
     host: str
@@ -38,14 +39,14 @@ class WorkerFacts:
 
     @classmethod
     def here(cls) -> "WorkerFacts":
-        """Those of this process."""
+        """The facts of this process."""
         from ..kernels.emit.isa import host
 
         return cls(platform.node(), program_version(), host().name, host().bf16)
 
 
 def program_version() -> str:
-    """Of this package."""
+    """The version of this package, or "missing"."""
     try:
         return version("hybrid-lm")
     except PackageNotFoundError:
@@ -54,25 +55,25 @@ def program_version() -> str:
 
 @dataclass(frozen=True)
 class FileAsked:
-    """A GGUF file that workers are to open, as the client has it: where, and its `identity`."""
+    """A GGUF file that workers must open: its path at the client, and its `identity`."""
 
     path: Path
     identity: str
 
     @classmethod
     def of(cls, path: Path) -> "FileAsked":
-        """Opens the file."""
+        """Opens the file to compute its identity."""
         with open_gguf(path) as file:
             return cls(path.resolve(), identity(file))
 
 
 @dataclass(frozen=True)
 class ModelAsked:
-    """The model that workers are to hold.
+    """The model that workers must hold.
 
-    adapters  of LoRA, with their scales
-    options   how it is loaded; n_threads = 0: as many as the worker has threads by Dask's count (local:N: 1)
-    bits      whether vdpbf16ps changes what comes out
+    adapters  LoRA files with their scales
+    options   how to load it; n_threads = 0: as many threads as Dask counts for the worker (local:N: 1)
+    bits      whether vdpbf16ps changes results
     """
 
     file: FileAsked
@@ -82,7 +83,8 @@ class ModelAsked:
 
     @classmethod
     def of(cls, path: Path, options: "LoadOptions") -> "ModelAsked":
-        """Opens the files. options: with n_ctx as it is to be on every worker, not 0, where a context counts."""
+        """Opens the files. options: where the length of the context matters, n_ctx is the same number for all workers,
+        not 0."""
         with open_gguf(path) as file:
             bits = not options.exact and _has_bf16(file)
         given = (one if isinstance(one, tuple) else (one, 1.0) for one in options.lora)
@@ -90,7 +92,8 @@ class ModelAsked:
         return cls(FileAsked.of(path), adapters, replace(options, lora=()), bits)
 
     def found(self) -> "tuple[Path, LoadOptions]":
-        """This machine's copies, to be loaded. ClusterError: see `find`."""
+        """This machine's copy of the model, and the options with its copies of the adapters. Raises ClusterError as
+        `find`."""
         lora = tuple((str(find(file)), scale) for file, scale in self.adapters)
         return find(self.file), replace(self.options, lora=lora)
 
@@ -102,7 +105,7 @@ def _has_bf16(file: GGUFFile) -> bool:
 def identity(file: GGUFFile) -> str:
     """A hash of a model's metadata, its tensors' names, types, shapes, and both ends of each tensor's bytes.
 
-    Not of all bytes: a file of 200 GB on a shared folder would be read once by every worker before the first answer.
+    Hashing all bytes would take too long: every worker would read a file of 200 GB before the first answer.
     """
     digest = hashlib.sha256()
     for part in file.parts:
@@ -117,10 +120,11 @@ def identity(file: GGUFFile) -> str:
 
 
 def find(asked: FileAsked, folders: Iterable[str] | None = None) -> Path:
-    """This machine's copy: at the client's path, or in a folder of HYBRID_MODELS under the same name, the name of its
-    hash, or any. ClusterError: there is none, or the file of that name is another one.
+    """This machine's copy of a file: at the client's path, or in a folder of HYBRID_MODELS (same name, name
+    IDENTITY.gguf, or
+    any name). Raises ClusterError if no file has the client's identity.
 
-    folders: instead of those of the environment
+    folders: replace the folders of HYBRID_MODELS
     """
     other: list[Path] = []
     for path in _places(asked, os.environ.get(MODELS, "").split(os.pathsep) if folders is None else folders):
@@ -146,15 +150,15 @@ def _places(asked: FileAsked, folders: Iterable[str]) -> Iterator[Path]:
 
 
 def misfit(facts: WorkerFacts, client: str, first: WorkerFacts, asked: ModelAsked | None = None) -> str | None:
-    """Why a worker cannot work with the client and with the worker that was there first; None: it can.
+    """Why a worker cannot work with the client and the first worker; None if it can.
 
-    client: the version of the program there
+    client: version of the client's program
     """
     if facts.version != client:
         return f"it has hybrid {facts.version}, the client {client}. Install the same version"
     if asked is not None and asked.bits and facts.bf16 != first.bf16:
         return (
-            f"its code path is {facts.path}, that of {first.host} {first.path}: products of BF16 weights differ in "
+            f"its code path is {facts.path}, {first.host} has {first.path}: products of BF16 weights differ in "
             "their bits. Use processors of one kind, exact computation, or a model without BF16 weights"
         )
     return None

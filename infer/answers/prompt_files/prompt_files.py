@@ -2,8 +2,8 @@
 
     in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is passed through;
           a line's own form (one of `form_fields.FIELDS`: "json_schema", "grammar", ...) replaces the common form
-          messages may have "tools" and "tool_choice", as OpenAI has them; all lines the limits, stops and sampling
-          settings of a request to the server (`line_settings`), which replace those of the whole file
+          messages may have "tools" and "tool_choice", as at OpenAI; every line may have limits, stops and sampling
+          settings as in a request to the server (`line_settings`), which replace the file's settings
     out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs also
           "completion_probabilities"; for messages "reasoning_content" and "tool_calls", if there are any
 
@@ -43,7 +43,7 @@ WAITING = 64  # jobs that are prepared ahead
 
 @dataclass(frozen=True)
 class PromptLine:
-    """One line of the file. form: of its answers; own: its settings; line: its raw text."""
+    """One line of the file. form: the form of its answers; own: its settings; line: its raw text."""
 
     index: int
     text: str
@@ -229,12 +229,13 @@ def counted(job: "Job") -> tuple[int, ...]:
 class PromptBatch:
     """How to answer: n_samples answers to each prompt, n_parallel at a time.
 
-    keep: tokens of a prompt that stay when the context is full and older ones leave it; None: a full context ends an
+    keep: number of first tokens of a prompt that stay when older ones leave a full context; None: a full context ends
+    the
     answer.
     speculate: guess tokens where it pays; the answers are the same.
-    forms: compiles forms, and has those of the prompts; None: a new one.
+    forms: compiles forms, and has already compiled the prompts' forms; None: a new `Forms`.
     plain: control tokens written in prompts that are texts stay text.
-    n_probs: every answer lists the probabilities of its tokens, and of this many most likely ones; 0: it does not.
+    n_probs: every answer lists the probabilities of its tokens and of the n_probs most likely ones; 0: of no token.
     sampled: these probabilities are after the samplers, not the model's.
     """
 
@@ -329,8 +330,9 @@ class PromptBatch:
         return PreparedPrompt(prompt, ids, kept, AnswerRules(form) if prompt.chat is None else prompt.chat.rules(form))
 
     def job(self, asked: PreparedPrompt, sample: int) -> "Job":
-        """One of the answers. Its key is its number among those to all prompts, and its seed is derived from that: the
-        answer is the same wherever, and beside whatever, it is sampled.
+        """One of the answers. Its key is its number among the answers to all prompts. Its seed is derived from that
+        number,
+        so the answer does not depend on where, or beside which others, it is sampled.
         """
         from ..asking.asker import AnswerSettings, Prompt
 

@@ -1,8 +1,10 @@
-"""Which prompts go to a worker together: those that begin alike, so that their beginning is read once.
+"""Divides the prompts of a file into groups for the workers: prompts with a common prefix go to one worker, which
+reads that prefix once.
 
-Of the radix tree over all prompts' tokens the largest branches whose work is at most a share are groups: what is in
-one meets on one worker, what is above it every worker reads for itself. A share is small beside what a worker does in
-all, so that at the end none has much more left than others; what is still unfair then is divided (`schedule`).
+Groups are the largest branches of the radix tree over all prompts' tokens whose work is at most 1 / `SHARES` of a
+worker's part. One worker reads the prefix of a group; every worker reads prefixes above the groups for itself.
+Groups are small beside a worker's part, so all workers end at nearly the same time; the last groups are divided again
+(`schedule`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,24 +16,24 @@ import numpy.typing as npt
 
 from ...memory.prefix_tree import common_beginning
 
-WORTH_SHARING = 16  # tokens in common that are worth meeting for
-SHARES = 2  # of the work, per worker; a group is at most one
-MOST_PARTS = 8  # positions above a group at which checkpoints are left
-DRAWN = 8.0  # what a drawn token costs, in tokens of a prompt
-LONGEST = 0.25  # of a worker's part of the work: what is longer goes first
+WORTH_SHARING = 16  # least length of a common prefix for a group
+SHARES = 2  # a group has at most 1 / SHARES of a worker's part of the work
+MOST_PARTS = 8  # limit on checkpoints in the prefixes above a group
+DRAWN = 8.0  # cost of a sampled token, in tokens of a prompt
+LONGEST = 0.25  # groups with more than this share of a worker's part begin first
 
 Tokens = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Prompts that begin alike.
+    """Prompts with a common prefix.
 
     members  indices of the prompts, in their order
-    shared   tokens that all of them begin with; 0: a prompt that is alone
-    work     of all of them, the shared beginning read once, in tokens of a prompt
-    parts    of each member: after how many tokens others part from it, in rising order. A worker with one slot sees no
-             other prompt while it reads one, and would keep no state there
+    shared   tokens of the common prefix; 0: a single prompt
+    work     of all answers, in tokens of a prompt; the common prefix counts once
+    parts    for each member: lengths of the prefixes after which other prompts differ from it, in rising order. The
+             worker keeps checkpoints there: with one slot it sees no other prompt while it reads one
     """
 
     members: tuple[int, ...]
@@ -41,11 +43,11 @@ class Group:
 
     @property
     def reading(self) -> float:
-        """What reading the shared beginning takes, in answers of the group."""
+        """Cost of reading the common prefix, in answers of the group."""
         return self.shared / max(self._own, 1.0)
 
     def part(self, first: int, end: int | None = None) -> "Group":
-        """Some of its members, which begin as all do."""
+        """A group of some of the members, with the same common prefix."""
         members = self.members[first:end]
         return replace(self, members=members, parts=self.parts[first:end], work=self.shared + len(members) * self._own)
 
@@ -55,10 +57,10 @@ class Group:
 
 
 def plan(prompts: Sequence[Sequence[int]], n_drawn: int, n_workers: int) -> list[Group]:
-    """Groups in the order in which they should begin: that of the file, so that answers can be written as they come,
-    but those first that would take long at the end.
+    """The groups in the order in which they should begin: first the longest, which would delay the end; the others in
+    the order of the file, so that answers can be written as they complete.
 
-    prompts: tokens of each; n_drawn: tokens of an answer, at most
+    prompts: tokens of each; n_drawn: limit on tokens of an answer
     """
     tokens = [np.asarray(ids, np.int64) for ids in prompts]
     order = sorted(range(len(tokens)), key=lambda i: (tokens[i].astype(">i8").tobytes(), i))
@@ -72,14 +74,14 @@ def plan(prompts: Sequence[Sequence[int]], n_drawn: int, n_workers: int) -> list
 
 
 def _groups(tokens: list[Tokens], order: list[int], common: list[int], drawn: float, most: float) -> Iterator[Group]:
-    """common: tokens in common of neighbours in `order`."""
+    """All groups. common: number of common tokens of neighbours in `order`."""
     own = [len(tokens[i]) + drawn for i in order]
     before = np.concatenate([[0.0], np.cumsum(own)])
-    # branches too large for one worker: after how many tokens they and those around them begin to branch, and who is in
-    # none of their groups (places in order)
+    # branches too large for a group: lengths of their prefix and of the prefixes around it, and their prompts that are
+    # in no smaller branch (indices in `order`)
     large: list[tuple[tuple[int, ...], list[int]]] = [((0,), [])]
     nearest = _nearest(order, common)
-    branches = [(0, len(order), 0)] if order else []  # first, behind the last, number of the large one it is in
+    branches = [(0, len(order), 0)] if order else []  # first, end, index in `large` of the branch around it
     while branches:
         first, end, around = branches.pop()
         if end - first == 1:
@@ -101,13 +103,13 @@ def _groups(tokens: list[Tokens], order: list[int], common: list[int], drawn: fl
 
 
 def _nearest(order: list[int], common: list[int]) -> dict[int, set[int]]:
-    """Of each prompt: the tokens in common with those that are most like it."""
+    """For each prompt, the numbers of tokens in common with its neighbours in `order`."""
     beside = [0, *common, 0]
     return {i: {beside[place], beside[place + 1]} for place, i in enumerate(order)}
 
 
 def _group(members: list[int], shared: int, work: float, nearest: dict[int, set[int]], above: tuple[int, ...]) -> Group:
-    """above: after how many tokens other groups part from them."""
+    """above: lengths of prefixes after which other groups differ from this one."""
     rising = sorted(members)
     parts = (sorted(n for n in nearest[i] | {shared, *above} if n >= WORTH_SHARING) for i in rising)
     return Group(tuple(rising), shared, work, tuple(map(tuple, parts)))
@@ -116,7 +118,8 @@ def _group(members: list[int], shared: int, work: float, nearest: dict[int, set[
 def _runs(
     members: list[tuple[int, float]], above: tuple[int, ...], most: float, nearest: dict[int, set[int]]
 ) -> Iterator[Group]:
-    """Those that are left of a large branch, in runs of `most` work; one by one where they have nothing in common.
+    """Groups of prompts of a large branch that are in no smaller branch: each has about `most` work. Without a common
+    prefix, every prompt is its own group.
 
     members: index and work of each
     """

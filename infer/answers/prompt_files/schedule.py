@@ -1,11 +1,11 @@
 """Which answers the workers get next, and which worker gets a group of them.
 
-A worker has about two answers for each slot, so that it never waits for the next; what it has not begun stays with the
-client, whatever the size of the group. So a slow worker keeps little that others could do, and who is idle gets a group
-that nobody has yet, or else half of what is left of the largest one.
+A worker has about two answers for each slot, so that it never waits for the next. The client holds all other answers
+of a group, whatever its size: a slow worker holds up few answers, and an idle worker gets a new group or, if all have
+begun, half of the largest rest.
 
-Dask is not asked to move answers of a group before the last ones have begun: it weighs what moving costs against how
-long an answer takes, of which its estimate changes tenfold within seconds where workers are of different speeds.
+Dask may not move answers of a group before the last group has begun: Dask weighs the cost of a move against its
+estimate of the time of an answer, which changes tenfold within seconds if workers differ in speed.
 """
 
 import math
@@ -16,18 +16,19 @@ from typing import Any
 
 from .prompt_groups import Group
 
-DEPTH = 2  # answers for each slot: one that is drawn, and the next
-ROUND_SECONDS = 0.1  # from the end of an answer until the worker has another: it has as many more as it draws meanwhile
+DEPTH = 2  # answers for each slot: the current one and the next
+ROUND_SECONDS = 0.1  # from the end of an answer until its worker has another; workers get extra answers for this time
 
 
 @dataclass(eq=False)
 class GroupBranch:
-    """Those of a group that go to one worker.
+    """The part of a group that one worker answers.
 
-    worker     its address; None: none is there
-    last       no group is left that nobody has: they may be moved
-    n_left     of its answers, how many have not been asked for
-    beginning  Dask's future of what they begin with, once it has been asked for
+    worker     its address; None: no worker was connected
+    last       all groups have begun: Dask may move answers
+    n_left     number of its answers that no worker has yet
+    beginning  Dask's future of the common prefix, once it is submitted
+    n_out      number of answers that its worker has
     """
 
     group: Group
@@ -39,24 +40,24 @@ class GroupBranch:
 
     @property
     def first_left(self) -> int:
-        """Its place among the members."""
+        """Index of the first member that no worker has yet."""
         return len(self.group.members) - self.n_left
 
 
 class Schedule:
-    """groups: of answers, by their numbers, in the order in which they should begin."""
+    """Chooses the next answers. groups: of answers, by their numbers, in the order in which they should begin."""
 
     def __init__(self, groups: Iterable[Group]) -> None:
         self._fresh = deque(groups)
-        self._open: list[GroupBranch] = []  # with answers that have not been asked for
+        self._open: list[GroupBranch] = []  # with answers that no worker has
         self._n_out = 0
-        self._on: Counter[str | None] = Counter()  # answers of branches that are out, by their worker
+        self._on: Counter[str | None] = Counter()  # number of submitted answers of branches, by worker
         self.n_left = sum(len(group.members) for group in self._fresh)
 
     def next(self, slots: Mapping[str, int], rate: float) -> Iterator[tuple[int, tuple[int, ...], GroupBranch | None]]:
-        """Answers to ask for now: number, parts (see `Group`), and its branch where it shares what it begins with.
+        """Answers to submit now: number, parts (see `Group`), and its branch (None for a single prompt).
 
-        slots  of every worker that is there
+        slots  of every connected worker
         rate   answers per second of all workers
         """
         more = math.ceil(ROUND_SECONDS * rate)
@@ -85,18 +86,18 @@ class Schedule:
             yield from asked(branch)
 
     def over(self, branch: GroupBranch | None) -> None:
-        """An answer of this branch is there, or is asked for again without it."""
+        """An answer of this branch is complete, or will be submitted again without a branch."""
         self._n_out -= 1
         if branch is not None:
             branch.n_out -= 1
             self._on[branch.worker] -= 1
 
     def asked_again(self) -> None:
-        """One is, without a branch."""
+        """An answer is submitted again without a branch."""
         self._n_out += 1
 
     def lost(self, branch: GroupBranch) -> None:
-        """Its worker is gone: what is left of it begins anew."""
+        """The branch's worker is gone: the rest of the branch becomes a new group."""
         if branch.n_left:
             self._fresh.appendleft(branch.group.part(branch.first_left))
             branch.n_left = 0
@@ -119,8 +120,9 @@ class Schedule:
         yield from ((number, parts, None) for number, parts in zip(group.members, group.parts, strict=True))
 
     def _half(self) -> Group | None:
-        """Of the branch that has the most left: what another worker can do, unless reading the beginning again takes
-        longer than that is worth."""
+        """Half of the longest rest, for another worker; None if reading the common prefix again would take longer
+        than that rest.
+        """
         branch = max(self._open, key=lambda branch: branch.n_left, default=None)
         if branch is None or branch.n_left < branch.group.reading:
             return None
