@@ -78,9 +78,9 @@ class _Event:
 class Answer:
     """The model's answer, as `complete`, `say` and `reply` return it.
 
-    With `stream=True` it is returned at once, and iterating it yields pieces of text as they are generated; otherwise
-    it is
-    complete. `str(answer)` is the text so far. It can be iterated again, in any thread, and in `async for`.
+    With `stream=True` it is returned at once, and iterating it yields pieces of text while they are generated;
+    otherwise
+    it is complete. `str(answer)` is the text so far. It can be iterated again, in any thread, and in `async for`.
 
     finish  "stop": the model ended it, or a stop text did; "length": the limit on tokens; "context": the context is
             full; "tool_calls": it waits for results; "stopped": by `stop`; None: it is still being generated
@@ -103,7 +103,7 @@ class Answer:
         if not stream:
             self.wait()
 
-    # --- what it says ---
+    # --- the answer's content ---
     @property
     def text(self) -> str:
         """The text so far. If tools were called, the text after the last call."""

@@ -62,7 +62,7 @@ class Model:
             self._answering = ModelThread(model, parallel, given)
             self._turn, self._close = self._answering.spare, self._answering.close
 
-    # --- what it is ---
+    # --- properties ---
     @property
     def answering(self) -> ModelThread:
         """The thread that answers. UnsupportedError: the model is an encoder."""
@@ -223,7 +223,8 @@ class Model:
         return Score(tuple(i for i, _ in scored), tuple(stream.push(i) for i, _ in scored), tuple(p for _, p in scored))
 
     def _tokens_behind(self, given: str, text: str) -> tuple[int, list[int]]:
-        """The tokens of both, and the number that is not scored: those of `given`, and always the first."""
+        """The tokens of both texts, and how many at the start are not scored: the tokens of `given`, and always the
+        first."""
         tokenizer = self.tokenizer
         ids = tokenizer.encode(given + text)
         if not given:

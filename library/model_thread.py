@@ -102,7 +102,7 @@ class ModelThread:
         return Round(job, reading, checked, prompt, exchange)
 
     def note(self, made: Round) -> None:
-        """Remembers a finished message's tokens, so that they are reused when it comes back in a conversation."""
+        """Remembers a finished message's tokens, so that they are reused when the caller passes the message back."""
         exchange, job = made.exchange, made.job
         if exchange is not None and job.error is None:
             made.written = self.asker.note_written(

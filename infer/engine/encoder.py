@@ -1,7 +1,7 @@
 """Encoders: whole texts pass through the layers, several per pass, and nothing is kept between passes.
 
-There is no cache of keys and values: those of one layer are intermediate results in the program's arena, which the next
-layer overwrites. A text's rows are the same bits whatever texts run with it.
+There is no cache of keys and values: the keys and values of one layer are intermediate results in the program's arena,
+which the next layer overwrites. A text's rows are the same bits whatever texts run with it.
 """
 
 import time

@@ -90,7 +90,7 @@ class Head:
 
     @property
     def specs(self) -> Specs:
-        """What it keeps per sequence."""
+        """The memory of its blocks per sequence."""
         return [spec for part in self.parts for spec in part.layer.memory()]
 
     def add_block(self, b: Builder, states: Rows, stream: Rows, memory: HybridMemory) -> None:

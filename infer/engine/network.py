@@ -75,7 +75,7 @@ class Seam(NamedTuple):
 
     op        index of its first op
     named     rows that earlier layers left by name
-    residual  what is still to be added to the residual stream
+    residual  rows that must still be added to the residual stream
     """
 
     block: int

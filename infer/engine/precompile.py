@@ -3,7 +3,7 @@
     python -m hybrid.infer.engine.precompile MODEL N_UBATCH N_THREADS PRECISION KV_TYPE [N_SEQ]
 
 Another process that misses kernels starts it as a helper (kernels/build/helpers.py), to use other cores. With N_SEQ it
-compiles the kernels of `hybrid precompile`, otherwise those of `LoadedModel.load`.
+compiles the kernels that `hybrid precompile` compiles, otherwise the kernels of `LoadedModel.load`.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""The layers of the model families, one module each: a process imports only those that its family names."""
+"""The layers of the model families, one module each: a process imports only the modules that its family names."""

@@ -83,7 +83,7 @@ class OwnResidual:
         """Called before the layer, which reads `normed`, a norm of x."""
 
     def behind(self, b: Builder, x: Rows, y: Rows) -> Rows | None:
-        """Called with the layer's result y: returns what is still to be added to x, or None."""
+        """Called with the layer's result y: returns the rows that must still be added to x, or None."""
         return y
 
 

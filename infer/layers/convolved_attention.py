@@ -1,6 +1,6 @@
 """Compressed convolutional attention: short convolutions mix queries and keys over time. arXiv:2510.04476
 
-Half of the values are those of the token before.
+Half of the values come from the token before.
 """
 
 from dataclasses import dataclass

@@ -60,7 +60,7 @@ class GatedFeedForward:
     suffix: of the tensors' names, '_shexp' for a shared expert.
     weighted: the result is multiplied by a sigmoid of one number per token, the product with ffn_gate_inp_shexp.
     activation: of the gate.
-    fused: ffn_up holds the rows of the gate, then those of up.
+    fused: ffn_up holds the rows of the gate, then of up.
     block: the layer whose weights it uses; -1: its own.
     rank: of this layer's own low-rank addition to the shared input projection (fused only); 0: no addition.
     clamp: limits of the gate's inputs, or None.
@@ -163,7 +163,7 @@ class MixtureOfExperts:
 
     gated        experts have gates (SwiGLU), otherwise a squared ReLU
     activation   of the gate
-    fused        ffn_gate_up_exps holds the rows of the gate, then those of up
+    fused        ffn_gate_up_exps holds the rows of the gate, then of up
     clamp        limits of the gate's inputs, or None
     factors      finally multiply each expert's weight by ffn_down_exps.scale
     biased       the router and all matrices of experts have biases

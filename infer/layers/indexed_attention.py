@@ -19,7 +19,7 @@ from .listed_attention import ListedAttention, Lists
 from .pooling import Pooling, starts_of_groups
 
 MIXER = "indexed attention"
-MOST_TOKENS = 1024  # most tokens per group: the layer keeps so many rows per sequence
+MOST_TOKENS = 1024  # limit on tokens per group, and so on the rows that the layer keeps per sequence
 
 
 @dataclass

@@ -24,7 +24,7 @@ class LatentAttention:
     """n_head heads: d_nope values of a query and key without position, n_rot with, d_value of a value.
 
     rank      of the latent vectors
-    eps       of the norms of latent vectors, also those of queries
+    eps       of the norms of latent vectors, also of queries
     rope      of the n_rot values; None: they are not rotated
     q_rank    of latent vectors of queries; 0: queries come straight from the input
     gate      from attn_gate, or None

@@ -10,7 +10,7 @@ def is_held(fd: int, at: int) -> bool:
 
 
 def tells(fd: int) -> bool:
-    """Whether the file system tells what is in memory. tmpfs does not, where everything is."""
+    """Whether the file system tells which pages are in memory. tmpfs does not: all of its pages are."""
     return _answer(fd, 0) != errno.EOPNOTSUPP
 
 

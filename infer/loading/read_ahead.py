@@ -45,10 +45,10 @@ def extents(gguf: GGUFFile, names: Iterable[str]) -> list[Extent]:
 
 
 class ReadAhead:
-    """Reads the tensors `names` in this order in a thread, until all is read or `stop` is called.
+    """Reads the tensors `names` in this order in a thread, until all are read or `stop` is called.
 
-    Does nothing unless the system tells what is in memory (Linux) and all tensors fit the available memory: otherwise
-    the last ones would displace the first. Errors of reading are ignored; the pass will meet them.
+    Does nothing unless the system tells which pages are in memory (Linux) and all tensors fit the available memory:
+    otherwise the last ones would displace the first. Errors of reading are ignored: the pass will raise them.
     """
 
     def __init__(self, gguf: GGUFFile, names: Iterable[str]) -> None:

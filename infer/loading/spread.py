@@ -42,7 +42,7 @@ class Spread:
         return node, float(self.held[node] / max(1, self.held.sum()))
 
     def note(self, name: str) -> str:
-        """One line for the user: what was spread, and what was not and why. name: of the file."""
+        """One line for the user: the memory that was spread, and why the rest was not. name: of the file."""
         line = f"numa: memory is spread over nodes {as_list(self.nodes)}"
         if self.moved:
             line += f"; {size_text(self.moved)} of {name}, in memory already, moved"
@@ -97,7 +97,7 @@ def spread(gguf: GGUFFile, nodes: Sequence[int]) -> Spread:
         try:
             with part.path.open("rb", buffering=0) as file:
                 if not tells(file.fileno()):
-                    found.refused = "its file system does not say what is cached"
+                    found.refused = "its file system does not say which pages are cached"
                     continue
                 for start in range(0, part.nbytes, BLOCK):
                     stop = min(start + BLOCK, part.nbytes)

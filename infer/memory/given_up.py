@@ -1,7 +1,7 @@
 """The last positions at which the prompt cache gave something up, as hashes of the texts up to there.
 
-A text that is read again is looked up here, to tell what was never known from what there was no room for. The hash of
-the first n tokens t is a number for their owner plus sum (t[i] + 1) * M**i modulo 2**64; a collision only makes the
+A text that is read again is looked up here, to tell whether it was never known or given up for lack of room. The hash
+of the first n tokens t is a number for their owner plus sum (t[i] + 1) * M**i modulo 2**64; a collision only makes the
 stated reason wrong.
 """
 

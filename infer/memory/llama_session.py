@@ -22,7 +22,8 @@ A whole context lists the ids of a recurrent cell, a single sequence does not. l
 token that the memory has not seen and computes that first when it goes on; elsewhere all tokens are in memory. Nothing
 says which model wrote the file but its architecture and these sizes, and there is no checksum. Logits are not in it.
 Positions may have gaps, where tokens were removed from the middle of a sequence.
-Keys are kept as they are here: after RoPE, in the order of the rows of attn_k.weight, so both directions copy bits.
+Keys have the same layout as in this program: after RoPE, in the order of the rows of attn_k.weight. So both directions
+copy bits.
 Layout: llama.cpp 0c1e57098 (llama-context.cpp, llama-kv-cache.cpp, llama-memory-recurrent.cpp).
 
 A file from outside is hostile until checked: every number is compared with what the model needs and the file has.

@@ -84,7 +84,7 @@ class Room:
 
     weights  bytes of the file, which have to stay in memory though the system counts them as free
     working  bytes for the computation of passes
-    cache    bytes wanted for the prompt cache (`LoadOptions.checkpoint_budget`); at most a quarter of what is left
+    cache    bytes wanted for the prompt cache (`LoadOptions.checkpoint_budget`); at most a quarter of the rest
     beside   bytes that something else in this process will need (`LoadOptions.beside`)
     """
 

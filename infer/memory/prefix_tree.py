@@ -2,7 +2,8 @@
 
 An edge holds a run of tokens, the pages with their keys and values, and checkpoints at some of its positions. Where two
 texts diverge, an edge is split; both parts then own the page in which the split lies. The page of a deeper node also
-holds the positions of its ancestors that share the page, so a text's pages are those of the deepest node that has them.
+holds the positions of its ancestors that share the page, so each page of a text comes from the deepest node that has
+it.
 
 Texts belong to owners, each with its own root: only its owner finds a text. An owner is a few bytes that the caller
 chooses; b"" is the anonymous owner.

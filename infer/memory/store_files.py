@@ -141,7 +141,7 @@ class StoreFiles:
         return True
 
     def read_json(self, name: str) -> Any:
-        """The stored document, or None; a damaged one is None with a warning."""
+        """The stored document; None if it is missing, or damaged (with a warning)."""
         try:
             return self.folder.read_json(name)
         except StateError as error:

@@ -69,7 +69,8 @@ class LiteralText:
         return text if text in kept else _broken(text, 0)
 
     def _without_ends(self, text: str, is_whole: bool) -> str:
-        """`text`, in which no control token begins that what follows could end. is_whole: nothing is before it."""
+        """`text` with no beginning of a control token at its end that later text could complete. is_whole: no text
+        precedes it."""
         starts = range(max(0, len(text) - self._longest + 1), len(text))
         for at in reversed(starts):
             if self._begins(text[at:]):

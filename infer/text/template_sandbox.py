@@ -85,7 +85,7 @@ class _Template(jinja2.Template):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment of a chat template. budget: of the current rendering."""
+    """The environment of a chat template. budget: counts and limits of the current rendering."""
 
     intercepted_binops = frozenset({"*", "**", "-", "%"})  # and +, which is `_added`
     code_generator_class = _Generator

@@ -188,4 +188,4 @@ FILTERS: dict[str, Callable[..., None]] = {
     "striptags": _striptags,
     **dict.fromkeys(("e", "escape", "forceescape"), _escape),
 }
-"""By name of the filter; called with all arguments of the filter, including those that jinja2 passes."""
+"""By name of the filter; called with all arguments of the filter, including the ones that jinja2 passes."""

@@ -54,7 +54,7 @@ def plain(tag: str) -> str:
 
 
 def of_file(path: str) -> str:
-    """The tag in a file's name, or else in its folder's; "" if there is none."""
+    """The tag in a file's name, or else in its folder's; "" if neither has a tag."""
     whole = PurePosixPath(path)
     for part in (whole.name.removesuffix(".gguf"), *reversed(whole.parts[:-1])):
         found = list(_TAG.finditer(part.upper()))

@@ -1,4 +1,4 @@
-"""Conversions of a repository's checkpoint, in the same folder as those of local folders (../cache_paths.py).
+"""Conversions of a repository's checkpoint, in the same folder as conversions of local folders (../cache_paths.py).
 
 converted/ORG--NAME-COMMIT-VERSION-TYPE.gguf   TYPE: the requested type, or `own`: the checkpoint's own
 converted/ORG--NAME-COMMIT-VERSION-TYPE.json   {"repository", "commit", "revision", "type"}; its time: the last use
@@ -22,7 +22,7 @@ _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 
 
 def folder() -> Path:
-    """The folder of all conversions, including those of local folders."""
+    """The folder of all conversions, also of local folders."""
     return cache_paths.cache_dir() / "converted"
 
 
@@ -96,7 +96,7 @@ class ConversionFacts:
 
 
 def read_note(model: Path) -> ConversionFacts | None:
-    """The facts of a conversion; None for that of a local folder, or an unknown one."""
+    """The facts of a conversion; None if it is unknown, or of a local folder."""
     try:
         facts = json.loads(cache_paths.about(model).read_bytes())
         return ConversionFacts(*(str(facts[key]) for key in ("repository", "commit", "revision", "type")))

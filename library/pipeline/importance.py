@@ -42,13 +42,12 @@ def collected(
     save: Callable[[Imatrix], None] | None = None,
     progress: Progress | None = None,
 ) -> Imatrix:
-    """The importance of `before`, measured on the first chunks of the text, plus that of the chunks after them.
+    """Continue `before`, which was measured on the first chunks of the text, with the chunks after them.
 
-    dataset: name of the text in the file. chunks: number of chunks, including those of `before`; None: all. save:
-    called
-    with the matrix so far after every `save_every` chunks (0: every chunk), except at the end. progress(label, done,
-    total) in chunks. UsageError: `before` belongs to another model, or the text has too few chunks; FormatError: an
-    activation is not a number.
+    dataset: name of the text in the file. chunks: number of chunks, including the chunks of `before`; None: all. save:
+    called with the matrix so far after every `save_every` chunks (0: every chunk), except at the end. progress(label,
+    done, total) in chunks. UsageError: `before` belongs to another model, or the text has too few chunks; FormatError:
+    an activation is not a number.
     """
     before.check({name: t.shape for name, t in model.gguf.tensors.items()})
     whole, saved = before, before.chunk_count

@@ -114,7 +114,7 @@ def named(model: Path | str) -> "Name":
 
 
 def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
-    """The cached conversion of `folder`; converts it now if there is none."""
+    """The cached conversion of `folder`; converts it now if it is not cached."""
     if not (folder / "config.json").is_file():
         ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
         if len(ggufs) == 1:

@@ -79,14 +79,14 @@ def test_every_reason(family: str, load: Loaded) -> None:
         check(STEM[:300], 0, "ladder", "there is no checkpoint before token 300")
     else:
         check(other, 600, "differs", why)
-        check(STEM[:650], 649, "last", "all of it is known, but not what follows its last token")
+        check(STEM[:650], 649, "last", "all of it is known, except the logits after its last token")
     budget, model.cache.budget = model.cache.budget, 1
     model.cache.trim()
     model.cache.budget = budget
     expected = "tokens 0 to 650 were known and given up: budget"
     check([*STEM[:690], *tokens(9, 5)], 0, "budget", expected)
     if not recurrent:
-        check(STEM[:650], 649, "last", "all of it is known, but not what follows its last token")
+        check(STEM[:650], 649, "last", "all of it is known, except the logits after its last token")
 
 
 def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:

@@ -1,4 +1,4 @@
-"""Makes jobs of a batch from texts and conversations, and knows the tokens of answers that come back in later prompts.
+"""Makes jobs of a batch from texts and conversations, and finds the tokens of earlier answers in later prompts.
 
 asker = Asker(tokenizer, template, n_vocab)            # one for each model
 prompt = asker.text("A text that")                     # or asker.messages(asker.dialect.prompt(messages, asked))
@@ -33,7 +33,7 @@ LAST_MESSAGES = 4  # of a conversation get checkpoints at their ends, beside the
 class Prompt:
     """The tokens that an answer follows.
 
-    text        their text, after which the answer is recognized when it comes back; None: it is not recognized
+    text        their text; with it the answer is recognized when a client sends it back; None: it is not recognized
     plain       see Ledger
     boundaries  see Job
     known       tokens at the beginning that come from the ledger; the rest is encoded
@@ -101,7 +101,8 @@ class Said(Protocol):
 
 
 class Asker:
-    """Makes the prompts and jobs of one model, and knows the tokens of its answers, which come back as text.
+    """Makes the prompts and jobs of one model, and keeps the tokens of its answers for when clients send them back as
+    text.
 
     Methods take an `owner`, and reuse only that owner's answers. drawn=False: the text is encoded anew.
     forms: compiles grammars; None: a new one.

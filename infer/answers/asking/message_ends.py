@@ -31,8 +31,8 @@ def message_ends(
 
     render  writes messages as text, without the prompt for an answer; TemplateError: it does not accept them
     most    messages at the end that are located; the first one always is
-    whole   also locate the end of the last message: after it, the prompt for an answer may differ from the text that
-            comes back with the answer
+    whole   also locate the end of the last message: after it, the prompt for an answer may differ from the text of a
+            later prompt that has the answer
     """
     parts = sorted({0, 1, *range(max(0, len(messages) - most), len(messages) + whole)})
     return ENDS.run(lambda: _ends(tokenizer, render, [messages[:n] for n in parts], text, encoded), list)

@@ -139,7 +139,7 @@ def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, kno
     # without recurrent layers a sequence can continue anywhere in the known text, whatever was given up before
     lost = cache.given_up.last(ids, n if cache.memory.is_recurrent else known.n, owner)
     if known.n == total and n == total - 1 and not lost:
-        return _of(n, total, known, [("last", 1)], ["all of it is known, but not what follows its last token"])
+        return _of(n, total, known, [("last", 1)], ["all of it is known, except the logits after its last token"])
     if lost > at:  # texts were given up, not only checkpoints
         parts = [("budget", lost - n), ("new", total - lost)]
         reasons = [f"tokens {n} to {lost} were known and given up: budget"]

@@ -105,7 +105,7 @@ class ThoughtFormat:
     opening, closing  the tags, without whitespace around them: "<think>", "</think>"
     is_opened         whether the prompt of an answer ends after the opening tag, unless thoughts are switched off
     field             of a message in the conversation: "reasoning_content", "thinking"...; None: the template takes no
-                      thoughts, and those of earlier answers are left out
+                      thoughts, and the thoughts of earlier answers are left out
     variable          of the template, which switches thoughts: "enable_thinking", "thinking"; or None
     on, off           words of the system message that switch thoughts ("/think", "/no_think") if there is no variable
     """

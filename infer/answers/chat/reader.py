@@ -2,7 +2,7 @@
 
     reader = AnswerReader(format, tools, thinks=prompt.thinks)
     for piece in pieces:
-        parts = reader.push(piece)       # what is certain by now
+        parts = reader.push(piece)       # the parts that are certain by now
     parts = reader.finish()              # the rest
     reader.thoughts, reader.text, reader.calls
 

@@ -31,7 +31,7 @@ MOST_NOTES = 20  # of one schema
 PER_BYTE = 0.5  # subschemas that are visited, per byte of the whole schema
 MOST_DIGITS = 10  # of an index into a list
 MOST_DEFINITIONS = 300  # more are not searched for circular references
-# keywords that cannot be enforced, and what is accepted instead; {} is the type
+# keywords that cannot be enforced, and the values that are accepted instead; {} is the type
 _DROPPED = {
     "uniqueItems": "repeated items are accepted",
     "contains": "any items are accepted",

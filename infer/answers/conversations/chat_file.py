@@ -64,7 +64,7 @@ class SavedChat:
 
 
 def know_turns(ledger: "Ledger", turns: Turns) -> None:
-    """Notes the answers of a saved chat in the ledger, to come back with their sampled tokens."""
+    """Notes the answers of a saved chat in the ledger: when a client sends them back, they get their sampled tokens."""
     for turn in turns.all:
         if turn.asked:
             for said in {turn.said, turn.written or turn.said}:

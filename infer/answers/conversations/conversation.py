@@ -101,7 +101,7 @@ class Conversation:
         if self.dialect is not None:
             self.dialect.check(asked)
         elif asked != NOTHING:
-            raise UsageError("tools and thoughts need a chat template, and there is none.")
+            raise UsageError("tools and thoughts need a chat template, and the model has none.")
         self.asked = asked
 
     def draw_by(self, params: "SamplingParams") -> None:
@@ -156,12 +156,13 @@ class Conversation:
 
     @property
     def _rewrites(self) -> bool:
-        """Whether an answer may come back without its thoughts, and so not continue its prompt."""
+        """Whether the template may render an answer without its thoughts, so that the answer no longer continues its
+        prompt."""
         return self.dialect is not None and self.dialect.format.thoughts is not None
 
     # --- talking ---
     def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
-        """Adds the user's `text` and yields the answer as it is generated: at least one part per token, which may be
+        """Adds the user's `text` and yields the answer while it is generated: at least one part per token, which may be
         empty. An error before the prompt was read leaves no turn.
         """
         yield from self._generate(self.turns.head, text, progress)

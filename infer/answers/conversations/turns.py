@@ -25,7 +25,7 @@ class Turn:
     question: Question
     answer: SaidAnswer
     base: "Turn | None" = None
-    added: list[int] = field(default_factory=list)  # tokens after those of `base`, the answer's included
+    added: list[int] = field(default_factory=list)  # tokens after the tokens of `base`, the answer's included
     asked: str = ""  # the rendering that the answer continues; "" if the tokens are for another text
     said: str = ""  # the answer as the model wrote it
     written: str = ""  # as the template writes it (Ledger.note_rendered); "" if unknown

@@ -45,7 +45,7 @@ class TextPiece:
 
 @dataclass
 class GenerationResult:
-    """What was generated, why it ended, and how long it took (seconds)."""
+    """The generated text, why it ended, and how long it took (seconds)."""
 
     reason: EndReason = "interrupt"  # stays if the answer is broken off
     text: str = ""

@@ -129,7 +129,7 @@ class Draft(Foreteller):
         assumed = value.plain * self.model.n_bytes / max(1, self.main.n_bytes)
         one = [self.times.seconds(n) or assumed for n in range(1, len(ready) + 1)]
         n_read = sum(max(0, d.lane.n_behind(d.track.ids) - 2) for d in ready)
-        # what was read stays read: a long text is not charged to this guess alone
+        # the tokens stay read: a long text is not charged to this guess alone
         reading = 0.0 if n_read > FIRST_READ else n_read * (self.times.per_token or 0.0)
         if may_pay(self.odds.mean, [d.most for d in ready], value, reading, one):
             self._next_pause = PAUSE
@@ -172,7 +172,7 @@ class Draft(Foreteller):
         rows, reading = self._read(drafting), time.perf_counter() - begin
         self._invested = max(0.0, reading - INVESTED * value.plain)
         self._take(drafting, rows)
-        # what was read stays read: a long text is not charged to this guess alone
+        # the tokens stay read: a long text is not charged to this guess alone
         begin = max(begin, time.perf_counter() - 2 * value.plain)
         while active := [d for d in drafting if d.goes_on]:
             spent = time.perf_counter() - begin - (self.model.compile_seconds - compiled)

@@ -1,9 +1,9 @@
 """Products with a few columns (batches, speculation): rows directly from the mapped file, read once for all columns.
 
 The fields, the order of accumulation and the columns, except the order of their s8 (pack.py), are as in gemv.py.
-Weights are unpacked into registers and multiplied with one column after the other. There is no padding: 2 sequences, or
-an expert's 3 tokens, cost only what they need. Sorting the weights like the columns takes as long as two columns, so
-one or two columns are computed as in gemv.py. For more than eight, a register tile (gemm.py), which multiplies a
+Weights are unpacked into registers and multiplied with one column after the other. There is no padding for 2 sequences,
+or for an expert's 3 tokens. Sorting the weights like the columns takes as long as two columns, so one or two columns
+are computed as in gemv.py. For more than eight, a register tile (gemm.py), which multiplies a
 broadcast weight with 16 columns at once, is faster.
 """
 
