@@ -27,7 +27,7 @@ COMMANDS = {
     "convert": "Convert a Hugging Face checkpoint to a GGUF file.",
     "quantize": "Store the weights of a model in fewer bits.",
     "imatrix": "Measure which weights matter, for `quantize --imatrix`.",
-    "inspect": "Show what is in a GGUF file.",
+    "inspect": "Show the contents of a GGUF file.",
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or ask it once.",
     "serve": "Serve a model over HTTP, with OpenAI's and Anthropic's APIs.",
@@ -243,7 +243,7 @@ def _plain(text: str) -> str:
 
 
 def _failed(err: Exception, running: Any) -> int:
-    """Prints what was wrong with the input; returns the exit code. running: the command's context, if one ran."""
+    """Prints the error of a command; returns the exit code. running: the command's context, if one ran."""
     from hybrid.quant.ggml.errors import HybridError, Remedy, shown
 
     from . import console, remedies

@@ -79,8 +79,8 @@ class Answer:
     """The model's answer, as `complete`, `say` and `reply` return it.
 
     With `stream=True` it is returned at once, and iterating it yields pieces of text while they are generated;
-    otherwise
-    it is complete. `str(answer)` is the text so far. It can be iterated again, in any thread, and in `async for`.
+    otherwise it is complete. `str(answer)` is the text so far. It can be iterated again, in any thread, and in `async
+    for`.
 
     finish  "stop": the model ended it, or a stop text did; "length": the limit on tokens; "context": the context is
             full; "tool_calls": it waits for results; "stopped": by `stop`; None: it is still being generated
@@ -131,7 +131,7 @@ class Answer:
 
     @property
     def logprobs(self) -> "list[TokenLogprobs]":
-        """Log-probabilities of the tokens, if they were asked for."""
+        """Log-probabilities of the tokens, if requested."""
         return list(self._logprobs)
 
     @property

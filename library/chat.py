@@ -53,12 +53,9 @@ class Chat:
         """Asks the model `text` and returns its answer; with `stream` while it is generated.
 
         If the chat's tools are Python functions, the model's calls are carried out, and the model gets the return value
-        or the
-        exception, in at most `most_calls` rounds. An answer that still asks for calls has `finish` "tool_calls": pass
-        their
-        results to `tell`. A stopped answer stays in the conversation as far as it came. HybridError: the question
-        cannot be
-        asked; the conversation is then unchanged.
+        or the exception, in at most `most_calls` rounds. An answer that still asks for calls has `finish` "tool_calls":
+        pass their results to `tell`. A stopped answer stays in the conversation as far as it came. HybridError: the
+        question cannot be asked; the conversation is then unchanged.
         """
         if not isinstance(text, str):
             raise UsageError(f"the text is {shown(type(text).__name__)}, expected a text.")

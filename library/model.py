@@ -38,8 +38,7 @@ class Model:
     """A model, made by `hybrid.load`. Any number of threads may use it.
 
     A prompt that begins like an earlier one reuses that work, whoever asks. An encoder makes embeddings only and
-    refuses
-    everything else.
+    refuses everything else.
     """
 
     def __init__(

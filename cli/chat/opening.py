@@ -37,7 +37,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True)
 class Start:
-    """What `hybrid run` was asked for.
+    """The options of `hybrid run`.
 
     answers      n_predict None: most_continued without a template
     options      how the model is loaded

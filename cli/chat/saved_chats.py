@@ -49,7 +49,7 @@ class Keeper:
         return turns, len(turns.all), turns.branch, [*turns.branches], heads, self.conversation.system
 
     def after_turn(self) -> None:
-        """Saves what is new. StateError, OSError: it cannot be written; the file is then unchanged."""
+        """Saves new turns. Raises StateError or OSError if they cannot be written; the file is then unchanged."""
         if self._now() != self._saved and self.conversation.turns.all:
             self._write(TURN_CHECKPOINTS)
 

@@ -44,7 +44,7 @@ class ChatCommand:
     run     called with the text after the name, stripped
     help    one line of help
     takes   description of its arguments
-    words   completions of its arguments, given what has been typed
+    words   completions of its arguments, given the text typed so far
     """
 
     run: "Callable[[ChatSession, str], object]"
@@ -123,7 +123,7 @@ class ChatSession:
 
     @property
     def call(self) -> "ToolCall | None":
-        """The call whose result is asked for, or None."""
+        """The next call that needs a result from the user, or None."""
         head = self.conversation.turns.head
         if head is None or head is self.skipped:
             return None

@@ -73,9 +73,9 @@ class ClusterConnection:
         return {address: label(info["name"], address) for address, info in self._infos().items()}
 
     def hold(self, asked: ModelAsked | None) -> None:
-        """Checks all workers, and those that join later: the version of the program, and with `asked` the model file
-        and that results have the same bits. Loads nothing: `holding.open_model` in a task does. ClusterError names the
-        first worker that does not fit, and why."""
+        """Checks all present and future workers: the version of the program and, with `asked`, that they have the model
+        file and give results with the same bits. Loads nothing: `holding.open_model` in a task does. ClusterError names
+        the first worker that does not fit, and why."""
         first: WorkerFacts | None = None
         infos = self._infos()
         for worker, info in infos.items():  # in turn: each is compared with the first

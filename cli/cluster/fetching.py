@@ -1,4 +1,4 @@
-"""Results of tasks as they complete; those that are ready are fetched together.
+"""Results of tasks as they complete; all ready results are fetched together.
 
 Fetched one by one, each would take a round trip to the scheduler, during which no task is started.
 """
@@ -30,10 +30,8 @@ class Fetching(Generic[T]):
         """At least one finished future, each with its result or exception; an empty list after `seconds`.
 
         If a worker dies before its result was fetched, Dask computes it again, and it is waited for again. A future
-        that Dask
-        has forgotten, while many workers come and go, has a CancelledError as its exception: submit the task again.
-        Raises
-        CancelledError or CommClosedError if the scheduler is gone.
+        that Dask has forgotten, while many workers come and go, has a CancelledError as its exception: submit the task
+        again. Raises CancelledError or CommClosedError if the scheduler is gone.
         """
         over: list[tuple[Future[T], T | Exception]] = []
         until = None if seconds is None else time.monotonic() + seconds

@@ -66,7 +66,7 @@ class Holding:
 
     def _check_used(self) -> None:
         if self._users <= 0:
-            raise ClusterError("nobody uses what this worker holds: whoever asked for it has ended.")
+            raise ClusterError("nobody uses what this worker holds: its client has ended.")
 
     def lock_of(self, key: object) -> threading.Lock:
         """The lock of this key."""
@@ -78,10 +78,10 @@ class Holding:
         self._shared[key] = value
 
     def shared(self, key: str) -> Any:
-        """The value that the client has shared (`ClusterConnection.share`). ClusterError: there is none, or it was
-        dropped."""
+        """The value that the client has shared (`ClusterConnection.share`). Raises ClusterError if it was never shared,
+        or was dropped."""
         if key not in self._shared:
-            raise ClusterError(f"this worker knows nothing of {key}: whoever asked for it has ended.")
+            raise ClusterError(f"this worker knows nothing of {key}: its client has ended.")
         return self._shared[key]
 
     def forget(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Parts of a work, computed by workers as they are free, with results in the order of the parts.
+"""Parts of a work, computed by free workers, with results in the order of the parts.
 
 A part on a worker that died is computed again, on another or on its replacement: a part gives the same result wherever
 and however often it is computed.
@@ -35,9 +35,8 @@ def in_order(
     """function(part) of every part, in order, computed by the workers. Both must be picklable.
 
     alone: one part at a time per worker, whatever the number of its slots.
-    Raises what the first failing part raised, with the worker's name in front of an error about its files; ClusterError
-    if
-    the scheduler is gone, or a part kills its workers. Parts that still run then are ignored.
+    Raises the error of the first failing part, with the worker's name in front of an error about its files. Raises
+    ClusterError if the scheduler is gone, or a part kills its workers. Parts that still run then are ignored.
     """
     work = _Work(connection, partial(_done, function), iter(parts), alone)
     try:
@@ -126,7 +125,7 @@ class _Work:
 
 
 def _done(function: Callable[[P], R], part: P) -> tuple[R]:
-    """Computes a part on a worker; the result, which may be None, in a tuple. Its own errors, and those of its files,
+    """Computes a part on a worker; the result, which may be None, in a tuple. Errors of the worker and of its files
     name the worker."""
     try:
         return (function(part),)

@@ -43,7 +43,7 @@ class Fits(WorkerPlugin):
         self.client, self.first, self.asked, self.n_threads = client, first, asked, n_threads
 
     async def setup(self, worker: Worker) -> None:
-        """Runs on the worker."""
+        """Checks the worker, in its process; a worker that does not fit leaves the cluster."""
         try:
             await asyncio.to_thread(
                 checked, self.client, self.first, self.asked, self.n_threads or worker.state.nthreads
@@ -64,7 +64,7 @@ class Fits(WorkerPlugin):
             self.worker.bandwidth = self.bandwidth
 
     def teardown(self, worker: Worker) -> Any:
-        """Runs on the worker at the end of the run."""
+        """At the end of the run, frees the models that the worker holds, in its process."""
         return asyncio.to_thread(HERE.release)
 
 
@@ -75,11 +75,11 @@ class Shares(WorkerPlugin):
         self.key, self.value = key, value
 
     def setup(self, worker: Worker) -> None:
-        """Runs on the worker."""
+        """Stores the value, in the worker's process."""
         HERE.share(self.key, self.value)
 
     def teardown(self, worker: Worker) -> Any:
-        """Runs on the worker at the end of the run."""
+        """At the end of the run, drops the value, in the worker's process."""
         return asyncio.to_thread(HERE.forget, self.key)
 
 

@@ -28,7 +28,8 @@ MOST_WAITING = 1 << 16  # no limit of ours: Dask's threads limit it
 
 @dataclass(frozen=True)
 class Run:
-    """How the prompts of a file are answered, the same on all workers. form, asked: for lines that do not set them.
+    """How the prompts of a file are answered, the same on all workers. form, asked: the form and options of lines
+    without their own.
 
     settings: fields of `PromptBatch` except the model and objects compiled for it
     """

@@ -84,8 +84,8 @@ def batch_on(
     asked: "ChatOptions",
     on_note: Callable[[str], None],
 ) -> Iterator[ClusterBatch]:
-    """The workers of `address`, with the model loaded with `options`, ready to answer as `batch` says. form, asked: for
-    lines that do not set them. ClusterError: see `connected` and `ClusterConnection.hold`."""
+    """The workers of `address`, with the model loaded with `options`, ready to answer as `batch` says. form, asked: the
+    form and options of lines without their own. ClusterError: see `connected` and `ClusterConnection.hold`."""
     settings = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name not in ("model", "forms")}
     model = batch.model
     loaded = replace(options, n_ctx=model.n_ctx, n_seq_max=batch.n_parallel)
@@ -195,8 +195,8 @@ class _Answers:
         return n_done / (time.monotonic() - self.began) if n_done > sum(self.slots.values()) else 0.0
 
     def _beginning(self, branch: GroupBranch) -> "Future[prompt_worker.Beginning]":
-        """The `Beginning` of a branch on its worker, too large to be moved while others have work, and then with a size
-        that takes as long to move as reading it takes."""
+        """The future of the `Beginning` of a branch, on its worker. It states a size so large that Dask does not move
+        it; for the last branches, a size that takes as long to move as the beginning takes to read."""
         if branch.beginning is None:
             group, rate = branch.group, self._rate()
             n_bytes = self.memory * 9 // 10

@@ -118,7 +118,7 @@ class ClusterLine:
         return [parts[worker] for worker in self._order[: self.n or None]]
 
     def _found(self, *, wait: bool, stop: Stop | None = None) -> list[str]:
-        """n workers; those that have a stage already come first."""
+        """n workers; workers that already have a stage come first."""
         begin = time.monotonic()
         while True:
             self._check_scheduler()
@@ -130,8 +130,8 @@ class ClusterLine:
                 raise self._too_few(len(there))
             if time.monotonic() - begin > self.back_seconds:
                 raise ClusterError(
-                    f"{self.n} stages need as many workers, there are {len(there)}: none has come back within "
-                    f"{self.back_seconds:.0f} seconds. Start one, then this again."
+                    f"{self.n} stages need as many workers, there are {len(there)}: no other has joined "
+                    f"within {self.back_seconds:.0f} seconds. Start one, then this again."
                 )
             if stop is not None:
                 stop.check()

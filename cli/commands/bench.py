@@ -252,7 +252,7 @@ def kv_type(name: str) -> KVTypeName:
 
 
 def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
-    """Paths of the models and shapes to measure, in the given order; the bundled model if there are none."""
+    """Paths of the models and shapes to measure, in the given order; without any, the bundled model's path."""
     from hybrid.pipeline.models import resolve
 
     paths = [resolve(model, console.SCREEN) for model in models]

@@ -73,7 +73,7 @@ def demo(
         answers = AnswerOptions(Sampling(seed=2), n_predict=80)
         complete(model, OneText(PROMPT, answers))
 
-    console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not what is true.")
+    console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not facts.")
     console.out(f"Chat with it:       {program()} run")
     console.out(f"Your own model:     {program()} run path/to/model   (a .gguf file or a Hugging Face folder)")
 

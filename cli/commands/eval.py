@@ -37,7 +37,7 @@ GENERATING_BUDGET = "1GiB"  # for common prefixes of prompts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QuestionOptions:
-    """How questions are asked, and what is reported."""
+    """How questions are put to the model, and what the results contain."""
 
     log_samples: Annotated[
         bool, typer.Option("--log-samples", help="Add every question and answer to the results.")

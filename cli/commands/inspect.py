@@ -70,7 +70,7 @@ def inspect(
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show what is in a GGUF file.
+    """Show the contents of a GGUF file.
 
     Shows metadata, the layer pattern (A attention, M recurrent layer, E experts), tensor types, bits per weight, and
     the memory of one sequence: recurrent state, and KV cache at a given context length. Weights are not read.

@@ -73,8 +73,8 @@ def quantize(
     """Store the weights of a model in fewer bits.
 
     State-space parameters (ssm_a, ssm_d, ssm_conv1d), norms, biases and routers stay in f32. The report has a line per
-    type, with the quantization error: the root mean square of the error divided by that of the weights, and the tensor
-    with the largest error. --verbose adds 1 - cosine and the worst row of each tensor.
+    type, with the quantization error (the errors' root mean square, divided by the weights') and the tensor with the
+    largest error. --verbose adds 1 - cosine and the worst row of each tensor.
     """
     gc.set_threshold(200_000)  # loading the kernels makes that many objects, none of them garbage
     from hybrid.quant import file_nbytes, plan

@@ -72,8 +72,8 @@ def serve(
     """Serve a model over HTTP, with OpenAI's and Anthropic's APIs.
 
     Answers are computed together; each has exactly the bits that it would have alone. Text that the model has read
-    once is not read again: a conversation that comes back continues from the prompt cache. Ctrl-C or SIGTERM ends the
-    server after the running answers, or after --grace seconds; a second signal ends it at once.
+    once is not read again: the next request of a conversation continues from the prompt cache. Ctrl-C or SIGTERM ends
+    the server after the running answers, or after --grace seconds; a second signal ends it at once.
     """
     from ..serve.connections import Bounds
     from ..serve.jobs import ServerDefaults

@@ -77,7 +77,7 @@ def script(shell: str) -> str:
 
 
 def install(shell: str) -> str:
-    """Writes the script, and for bash and zsh the line in the start file that reads it; returns what was done."""
+    """Writes the script, and for bash and zsh the line in the start file that reads it; returns a message about it."""
     text = script(shell)
     if shell == "fish":
         path = _folder("XDG_CONFIG_HOME", ".config") / "fish" / "completions" / "hybrid.fish"

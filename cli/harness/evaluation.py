@@ -98,7 +98,7 @@ def as_text(results: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A row of the results: one metric of a task or a group. stderr: None if there is none."""
+    """A row of the results: one metric of a task or a group. stderr: the standard error, or None."""
 
     name: str
     version: str

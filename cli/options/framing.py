@@ -71,11 +71,11 @@ class Framing:
     def asks(
         self, template: "ChatTemplate | None", asks: Asking, name: str, *, is_bundled: bool, goes_on_raw: bool
     ) -> bool:
-        """Whether one text is asked in `template` rather than continued; a note in a terminal says which.
+        """Whether the model answers one text in `template` instead of continuing it; a note in a terminal says which.
 
         name         of the model, for messages
         goes_on_raw  the state file before the text holds a raw text
-        UsageError: a given option needs a template, and there is none.
+        Raises UsageError if a given option needs a template and the model has none.
         """
         needs = self.needs_template(asks) or ("--no-raw" if self.raw is False else None)
         if needs and template is None:
@@ -90,7 +90,7 @@ class Framing:
 
 def _how(name: str, *, asked: bool, has_one: bool, goes_on_raw: bool) -> str:
     if asked:
-        return "asked in the model's chat template; --raw continues the text instead"
+        return "the text is put into the model's chat template; --raw continues the text instead"
     if goes_on_raw:
         return RAW_STATE
     return "the text is continued: " + (

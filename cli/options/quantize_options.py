@@ -47,7 +47,7 @@ class Goal:
             metavar="NATS",
             min=0,
             help="Make the smallest file whose predictions on the text of -f have at most this mean KL divergence "
-            "from those of IN.",
+            "from IN's predictions.",
         ),
     ] = None
     file: Annotated[

@@ -80,7 +80,7 @@ def _loader(
     path: Path, loading: LoadOptions, guessing: GuessOptions, workers: WorkerOptions
 ) -> "AbstractContextManager[Callable[..., LoadedModel]]":
     if workers.stages is not None:
-        return loader(path, loading, workers)  # guesses n-grams if asked to
+        return loader(path, loading, workers)  # guesses n-grams if enabled
 
     def load(**fields: Any) -> "LoadedModel":
         return loaded_with(path, replace(loading, **fields), guessing)

@@ -21,7 +21,7 @@ def opened(
     **fields: "Unpack[LoadFields]",
 ) -> "AbstractContextManager[Measurable]":
     """Resolves and loads MODEL with `options`, over which `fields` take precedence. cluster: the workers that load it,
-    or None; stages: divide the layers over so many workers, not the text."""
+    or None; stages: number of workers among which the layers, not the text, are divided."""
     from hybrid.pipeline import models
 
     if cluster is None:

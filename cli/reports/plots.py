@@ -121,8 +121,8 @@ def kl_divergence_by_token(path: Path, kld: "np.ndarray", name: str) -> None:
 
 
 def quantization_errors(path: Path, rows: "Sequence[TensorReport]", name: str) -> bool:
-    """Draws the relative errors of quantized matrices as cells: kinds as rows, layers as columns. False, and no plot,
-    if there are none."""
+    """Draws the relative errors of quantized matrices as cells: kinds as rows, layers as columns. Without quantized
+    matrices, False and no plot."""
     import numpy as np
 
     cells = {_place(t.name): (100 * t.rmse / t.rms, t.target.name) for t in rows if t.rmse and t.rms}
@@ -156,7 +156,7 @@ def quantization_errors(path: Path, rows: "Sequence[TensorReport]", name: str) -
         bar = ax.figure.colorbar(image, ax=ax, pad=0.02, fraction=0.04)
         bar.outline.set_visible(False)
 
-    said = f"{_cut(name, 60)}: root mean square error, in % of that of the weights"
+    said = f"{_cut(name, 60)}: error in % of the weights (root mean squares)"
     _save(path, draw, "Error of every quantized matrix", said, height=max(2.4, 1.3 + 0.26 * len(kinds)))
     return True
 

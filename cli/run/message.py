@@ -110,7 +110,7 @@ def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
         answers.constraint(model),
     )
     if state is not None and not state.parent.is_dir():
-        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
+        raise UsageError(f"{state.parent} is not a folder: the state cannot be saved there. Make it first.")
     if state is not None and state.exists():
         conversation.load(state)
         console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")

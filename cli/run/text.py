@@ -30,7 +30,7 @@ def complete(model: "LoadedModel", asked: OneText) -> None:
     answers, state, probabilities = asked.answers, asked.state, asked.answers.probabilities
     params = answers.params(model)
     if state is not None and not state.parent.is_dir():
-        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
+        raise UsageError(f"{state.parent} is not a folder: the state cannot be saved there. Make it first.")
     sampler = Sampler(params, model.n_vocab, model.tokenizer)
     if state is not None and state.exists():
         from hybrid.infer.answers.state_files.saved_states import restored
@@ -83,7 +83,7 @@ def complete(model: "LoadedModel", asked: OneText) -> None:
 
 
 def _form_of(seq: "TokenSequence", form: "Grammar | None", *, goes_on: bool) -> "Constraint | None":
-    """The constraint for the continuation of `seq`; notes if it differs from the one asked for."""
+    """The constraint for the continuation of `seq`; notes if it differs from `form`."""
     if form is None and "form" not in seq.extra:
         return None
     from hybrid.infer.answers.constraints.forms import Forms

@@ -4,9 +4,9 @@
      "drawn": 640, "conversation": "c7", "kept": false}
 
 The reason quotes the prompt itself, never another request. For several prompts the numbers are sums, and the reason
-is that of the prompt with the most processed tokens. `drawn` counts tokens taken from an earlier answer as it was
-sampled, instead of encoding its text again. `conversation` is the id under GET /v1/conversations of the first
-answer's text, or null; `kept`: whether it is pinned.
+belongs to the prompt with the most processed tokens. `drawn` counts sampled tokens of earlier answers that were reused
+instead of encoding the answers' text again. `conversation` is the id under GET /v1/conversations of the first answer's
+text, or null; `kept`: whether it is pinned.
 """
 
 from collections.abc import Iterable, Sequence

@@ -124,7 +124,7 @@ async def _called(served: Served, function: Callable[[], T]) -> T:
 
 
 async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
-    """UsageError: there is no memory left to pin the conversations of a request."""
+    """Raises UsageError if memory for pinned texts is too small for the request's conversation with "keep": true."""
     cache, asked = served.answers.model.cache, [job for job in jobs if job.pin]
     if not asked:
         return

@@ -103,8 +103,8 @@ class RequestChat:
         return Reading(reader, thoughts.closing if thoughts else "", split and self.written.thinks)
 
     def note(self, job: Job, reader: AnswerReader) -> None:
-        """Remembers the tokens of an answer, so that they are reused when the answer comes back as the message that the
-        client got, even with other whitespace in its calls and around its thoughts."""
+        """Remembers the tokens of an answer, so that they are reused when the client sends its message back, even with
+        other whitespace in its calls and around its thoughts."""
         if not self.written.written:
             self.maker.asker.note_written(
                 self.written, self.messages, self.asked, reader, job.ids, job.result, job.owner
@@ -136,7 +136,7 @@ class Split:
         return parts
 
     def end(self) -> None:
-        """Ends the answer. Runs in a thread: renders the message as it will come back."""
+        """Ends the answer. Runs in a thread, since it renders the message as later prompts will have it."""
         self.rest = self._reading.finish()
         if not self.job.cancelled and self.job.error is None:
             self.chat.note(self.job, self.reader)

@@ -23,7 +23,7 @@ class Client:
 
     client  requests of one client share one turn in the queue
     owner   owner of the request's texts; b"": no owner
-    drawn   whether answers that come back as text are replaced by the tokens that were sampled
+    drawn   whether earlier answers in a prompt are replaced by the tokens that were sampled
     """
 
     client: object = None

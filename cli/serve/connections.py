@@ -27,7 +27,7 @@ LEAST_READ = 16 << 10  # bytes that a client must read in Bounds.unread_seconds
 MOST_UNSENT = 16 << 10  # unsent bytes of a stream in this process; the system may hold as many
 CONNECTION = "hybrid.connection"  # name in a request's state
 
-SPARE_CONNECTIONS = 256  # connections besides those with requests in progress or waiting
+SPARE_CONNECTIONS = 256  # connections without a request in progress or waiting
 
 
 @dataclass(frozen=True)

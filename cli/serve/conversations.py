@@ -98,7 +98,7 @@ class MessageCall(Strict):
 
 
 class Message(Strict):
-    """One message of a conversation. Thoughts may come back under any of their three names.
+    """One message of a conversation. Clients may send thoughts back under any of their three names.
 
     function_call  OpenAI's older name of one call; its result is a message with the role "function"
     """

@@ -98,7 +98,7 @@ class EncoderService:
     def call(self, function: Callable[[], T]) -> "Future[T]":
         """Runs `function` in the thread."""
         if not self.is_open:
-            raise ClosedError("the model answers no more. Start the program again.")
+            raise ClosedError("the model no longer answers. Start the program again.")
         return self._pool.submit(function)
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ class Endpoint:
         served: Served = request.app.state.served
         try:
             if served.is_encoder and not self.of_encoders:
-                raise RequestError(f"{served.name} is an encoder, which draws no text: use /v1/embeddings")
+                raise RequestError(f"{served.name} is an encoder, which generates no text: use /v1/embeddings")
             if self.schema is None:
                 return await self.handler(served, request)
             body = await self._body(self.schema, request)

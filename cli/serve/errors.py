@@ -65,7 +65,7 @@ def of_exception(error: Exception) -> JSONResponse:
     if isinstance(error, BusyError | TooManyFormsError):
         return response(429, str(error), **{"Retry-After": str(RETRY_SECONDS)})
     if isinstance(error, ClosedError):
-        return response(503, "the model answers no more")
+        return response(503, "the model no longer answers")
     if isinstance(error, PromptTooLongError):
         return _too_long(error)
     if isinstance(error, UsageError | TemplateError):

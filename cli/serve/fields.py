@@ -41,7 +41,8 @@ class CacheFields(Strict):
     drawn: Annotated[
         bool | None,
         Field(
-            description="false: answers that come back are encoded as any text, as by a server that has not drawn them."
+            description="false: earlier answers in the prompt are encoded like any text, as by a server that has not "
+            "sampled them."
         ),
     ] = None
 

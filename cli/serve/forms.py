@@ -67,7 +67,7 @@ class FormFields(Strict):
 
 @dataclass(frozen=True)
 class RequestedForm:
-    """A grammar, and the field that asked for it."""
+    """A grammar, and the name of the request's field that sets it."""
 
     name: str
     grammar: Grammar

@@ -14,7 +14,7 @@ async def health(served: Served, _: Request) -> Response:
     """200 while requests are answered, 503 afterwards."""
     if served.service.is_open:
         return JSONResponse({"status": "ok"})
-    return errors.response(503, "the model answers no more")
+    return errors.response(503, "the model no longer answers")
 
 
 def _model_entry(served: Served) -> dict[str, Any]:

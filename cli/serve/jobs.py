@@ -74,7 +74,7 @@ class Maker:
 
     @property
     def ledger(self) -> Ledger:
-        """The tokens of answers, for when the answers come back as text."""
+        """The tokens of answers, for when a client sends the answers back as text."""
         return self.asker.ledger
 
     @property
@@ -148,7 +148,7 @@ class Maker:
         rules: AnswerRules | None = None,
     ) -> list[Job]:
         """request.n jobs for each prompt, each with at most `most` tokens; n_top, sampled: see Drawing. rules: replace
-        the form that the request asks for."""
+        the request's form."""
         request.check()
         rules = self._in_form(request) if rules is None else rules
         if len(prompts) * request.n > self.most:

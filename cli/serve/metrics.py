@@ -44,11 +44,11 @@ def _shared(served: Served) -> list[Metric]:
     figures, n_jobs, n_parallel = service.batcher.figures, service.n_jobs, service.batcher.n_parallel
     pool = model.memory.attention.pool
     counters = [
-        ("prompt_tokens_total", "Tokens of prompts processed, without those reused.", figures.n_prompt),
+        ("prompt_tokens_total", "Tokens of prompts processed, without reused ones.", figures.n_prompt),
         ("prompt_tokens_cached_total", "Tokens of prompts reused.", figures.n_reused),
         ("prompt_seconds_total", "Seconds spent on prompts.", figures.prompt_seconds),
-        ("tokens_predicted_total", "Tokens drawn.", figures.n_drawn),
-        ("tokens_predicted_seconds_total", "Seconds spent on drawing.", figures.draw_seconds),
+        ("tokens_predicted_total", "Tokens sampled.", figures.n_drawn),
+        ("tokens_predicted_seconds_total", "Seconds spent on sampling.", figures.draw_seconds),
         ("n_decode_total", "Passes through the model.", figures.n_passes),
         ("n_tokens_max", "Tokens of the longest sequence so far.", figures.longest),
         ("spec_decode_num_draft_tokens_total", "Tokens guessed and verified.", figures.n_guessed),
@@ -59,8 +59,8 @@ def _shared(served: Served) -> list[Metric]:
     drawn_rate = _rate(figures.n_drawn, figures.draw_seconds)
     gauges = [
         ("prompt_tokens_seconds", "Tokens of prompts per second, on average.", read_rate),
-        ("predicted_tokens_seconds", "Tokens drawn per second, on average.", drawn_rate),
-        ("requests_processing", "Answers being drawn or read for.", min(n_jobs, n_parallel)),
+        ("predicted_tokens_seconds", "Tokens sampled per second, on average.", drawn_rate),
+        ("requests_processing", "Answers in progress, reading prompts included.", min(n_jobs, n_parallel)),
         ("requests_deferred", "Answers that wait.", max(0, n_jobs - n_parallel)),
         ("n_busy_slots_per_decode", "Sequences in a pass, on average.", _rate(figures.n_busy, figures.n_passes)),
         ("kv_cache_usage_ratio", "Share of the pages of keys and values in use.", _rate(pool.used, pool.size)),
@@ -94,7 +94,7 @@ async def metrics(served: Served, _: Request) -> Response:
         Metric("hybrid:checkpoint_bytes", "gauge", "Bytes of states and logits kept.", held.checkpoint_bytes),
         Metric("hybrid:key_bytes", "gauge", "Bytes of keys and values kept.", held.key_bytes),
         Metric("hybrid:ledger_bytes", "gauge", "Bytes of answers that are known.", served.maker.ledger.nbytes),
-        Metric("hybrid:pinned_bytes", "gauge", "Bytes of what requests asked to keep.", held.pinned_bytes),
+        Metric("hybrid:pinned_bytes", "gauge", "Bytes of texts that requests keep.", held.pinned_bytes),
         Metric("hybrid:budget_bytes", "gauge", "Bytes that may be kept.", cache.budget if cache is not None else 0),
         Metric("hybrid:checkpoints", "gauge", "Checkpoints kept.", held.n_checkpoints),
         Metric("hybrid:known_tokens", "gauge", "Tokens of the texts kept.", held.n_tokens),
@@ -114,7 +114,7 @@ def _of_encoder(served: Served) -> list[Metric]:
     return [
         Metric("llamacpp:prompt_tokens_total", "counter", "Tokens of texts processed.", n_tokens),
         Metric("llamacpp:n_decode_total", "counter", "Passes through the model.", n_passes),
-        Metric("llamacpp:tokens_predicted_total", "counter", "Tokens drawn.", 0),
+        Metric("llamacpp:tokens_predicted_total", "counter", "Tokens sampled.", 0),
     ]
 
 

@@ -24,10 +24,10 @@ _WHY = {
     404: "There is no such thing.",
     408: "The body did not come in time.",
     413: f"The body is larger than {MOST_BODY} bytes.",
-    429: "As many requests wait as may; Retry-After says in how many seconds to come back.",
+    429: "As many requests wait as may; Retry-After says in how many seconds to try again.",
     500: "An error inside the server.",
     501: "The server was started without what this needs.",
-    503: "The server ends, or the model answers no more.",
+    503: "The server ends, or the model no longer answers.",
     504: "The answer took longer than it may.",
     507: "The disk, or the part of it that the server may use, is full.",
 }
@@ -115,7 +115,7 @@ def _answer(each: Endpoint) -> dict[str, Any]:
     description = "The answer."
     if each.schema is not None and "stream" in each.schema.model_fields:
         content["text/event-stream"] = {}
-        description = "The answer; with stream = true as server-sent events, while it is drawn."
+        description = "The answer; with stream = true as server-sent events, while it is generated."
     return {"description": description, "content": content}
 
 

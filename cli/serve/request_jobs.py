@@ -165,7 +165,7 @@ class RequestJobs:
     def _check(self, job: Job) -> None:
         if job.error is not None:
             status = 400 if isinstance(job.error, UsageError) else 500
-            raise RequestError(f"no answer could be drawn: {job.error}", status=status)
+            raise RequestError(f"no answer could be generated: {job.error}", status=status)
         if self.service.fault is not None and job.result.reason == "interrupt":
             raise RequestError("the model has failed, and the server ends", status=500)
         if job.result.reason == "interrupt":

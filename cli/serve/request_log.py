@@ -1,4 +1,4 @@
-"""A log line per request: what was asked, how much of its prompt was reused and why not more, how long it took.
+"""A log line per request: its route, how much of its prompt was reused and why not more, how long it took.
 
 A line quotes at most the few characters of a prompt where it differs from known texts, without control characters.
 """
@@ -35,9 +35,9 @@ class RequestLog:
     client         address, never an API key
     status         0: the client left before the answer
     n_prompt       tokens of its prompts, each prompt counted once; n_reused and n_processed are parts of them. `reason`
-                   is that of the prompt with the most processed tokens. Prompts that never started are in neither part
+                   belongs to the prompt with the most processed tokens. Prompts that never started are in neither part
     n_drawn        tokens of all answers
-    first_seconds  until the first token was sampled; None: there was none
+    first_seconds  until the first token was sampled; None: no token was sampled
     seconds        until the last byte
     finish         why each answer ended
     notes          further lines

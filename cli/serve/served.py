@@ -85,5 +85,5 @@ class Served:
     def answers(self) -> Service:
         """The service that answers. Not for routes that encoders have also."""
         if not isinstance(self.service, Service):
-            raise TypeError(f"{self.name} draws no answers")
+            raise TypeError(f"{self.name} generates no answers")
         return self.service

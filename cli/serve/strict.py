@@ -82,7 +82,7 @@ class Strict(BaseModel):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What was ignored in a body, each once: `messages[].id is passed over: this server has no such field`."""
+        """Ignored parts of a body, each once: `messages[].id is passed over: this server has no such field`."""
         found: dict[str, None] = {}
         for place, why in _unheeded(self, ""):
             if len(found) == MOST_WARNINGS:

@@ -123,7 +123,7 @@ def completer(commands: list[str], arguments: Arguments) -> "Completer":
 
 
 def is_wanted(name: str, ends: tuple[str, ...]) -> bool:
-    """Whether to complete this file or folder, where names with the endings `ends` are asked for."""
+    """Whether to complete this name: it is a folder, or a file with one of the endings `ends`."""
     return name.endswith(ends) or Path(name).is_dir()
 
 

@@ -10,7 +10,7 @@ AVOIDS_IT = "--repeat-penalty 1.1 or --dry-multiplier 0.8 makes that rarer"
 
 
 class Repetition:
-    """Takes the text of an answer as it is generated."""
+    """Notices when an answer repeats itself. Takes its text while it is generated."""
 
     def __init__(self) -> None:
         self.found = False

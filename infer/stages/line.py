@@ -25,8 +25,7 @@ class Ticket(Protocol):
         """Wait for the answers of all stages; for a pass, of the last stage alone.
 
         Raises Interrupted if `stop` is set first; the stages carry out the order all the same. Raises LostStageError if
-        a
-        stage is lost.
+        a stage is lost.
         """
 
 

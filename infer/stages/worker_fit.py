@@ -121,8 +121,7 @@ def identity(file: GGUFFile) -> str:
 
 def find(asked: FileAsked, folders: Iterable[str] | None = None) -> Path:
     """This machine's copy of a file: at the client's path, or in a folder of HYBRID_MODELS (same name, name
-    IDENTITY.gguf, or
-    any name). Raises ClusterError if no file has the client's identity.
+    IDENTITY.gguf, or any name). Raises ClusterError if no file has the client's identity.
 
     folders: replace the folders of HYBRID_MODELS
     """

@@ -60,8 +60,7 @@ def download(
     """Downloads the missing files. progress(path, done, total): bytes of all files; note: called when it must wait.
 
     HybridError: no free space, no answer, or a wrong hash. After a failure or an interrupt the partial file stays, and
-    the
-    next download continues it.
+    the next download continues it.
     """
     total, before = sum(file.nbytes for file in files), 0
     for file in files:

@@ -27,8 +27,7 @@ class CachedModel:
     """A file that can be made again. Times are UTC, RFC 3339.
 
     made_of: the folder or ORG/NAME[:TYPE] it was converted from, or the command that made it; "" if unknown. trouble:
-    why
-    nothing will use it again.
+    why nothing will use it again.
     """
 
     path: Path

@@ -55,10 +55,9 @@ def choose(
     """The smallest file found with at most `most` nats on the first CHUNKS chunks of the text.
 
     The divergences of single quantized matrices, added up, predict which types to try. Each trial is written and
-    measured
-    as `hybrid perplexity --kl-divergence` does, and corrects the prediction. path: a GGUF file. tried: called with
-    every
-    trial. folder: for the trials, which are removed; None: the temporary folder. OutOfReachError: `most` is too small.
+    measured as `hybrid perplexity --kl-divergence` does, and corrects the prediction. path: a GGUF file. tried: called
+    with every trial. folder: for the trials, which are removed; None: the temporary folder. OutOfReachError: `most` is
+    too small.
     """
     with ExitStack() as stack:
         trials = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".hybrid-", dir=folder)))

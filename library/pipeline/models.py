@@ -212,7 +212,7 @@ def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
 
 
 def note_numa(loaded: "LoadedModel | Embedder", reporter: Reporter) -> None:
-    """Notes the spread of memory over NUMA nodes, if it was asked for."""
+    """Notes the spread of memory over NUMA nodes, if the options have it."""
     if loaded.numa_note:
         reporter.note(loaded.numa_note)
 

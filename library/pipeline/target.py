@@ -93,8 +93,7 @@ def choose(
     """The file type to name, and the options that give each matrix its type; the same for any number of threads.
 
     path: a GGUF file. text: for measuring sensitivities; without it all matrices count alike. UsageError names the
-    smallest
-    possible size if even that exceeds the limit.
+    smallest possible size if even that exceeds the limit.
     """
     known = measured(path, text, how)
     if wanted.file_size is not None:

@@ -126,7 +126,7 @@ def test_a_state_goes_on_as_it_began(cli: Cli, files: dict[str, Path], tmp_path:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "asked in the model's chat template; --raw continues the text instead"),
+        ((), "the text is put into the model's chat template; --raw continues the text instead"),
         (("--raw",), None),
         (("--no-raw",), None),
     ],

@@ -35,7 +35,7 @@ def event(**delta: Any) -> str:
 def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Script) -> None:
     """The error is the server's message, or the status if a proxy answers with its own page."""
     browsing.expects("status of 503", "status of 429", "status of 500", "status of 502")
-    body = {"status": 503, "message": "the model answers no more"}
+    body = {"status": 503, "message": "the model no longer answers"}
     chat.page.route(
         ANSWERS,
         lambda route: route.fulfill(
@@ -44,7 +44,7 @@ def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Sc
         ),
     )
     chat.ask("Hello")
-    assert trouble(chat) == "the model answers no more"
+    assert trouble(chat) == "the model no longer answers"
     for status, message in ((429, "64 requests wait already"), (500, "an error inside the server"), (502, None)):
         body |= {"status": status, "message": message}
         chat.messages.last.get_by_role("button", name="Try again").click()

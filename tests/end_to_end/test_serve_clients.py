@@ -339,7 +339,7 @@ def test_an_answer_that_fails_is_told_in_each_stream(server: Server, monkeypatch
     for path, body, says in (
         ("/v1/messages", chat, 'event: error\ndata: {"type": "error", "error": {"type": "api_error"'),
         ("/v1/responses", {"input": "a", "stream": True}, "event: response.failed\n"),
-        ("/v1/chat/completions", chat, 'data: {"error": {"message": "no answer could be drawn'),
+        ("/v1/chat/completions", chat, 'data: {"error": {"message": "no answer could be generated'),
     ):
         response: httpx.Response = server.http.post(path, json=body)
         assert says in response.text and "nothing to draw" in response.text

@@ -151,7 +151,7 @@ def test_what_cannot_be_answered_is_refused_at_once(model: LoadedModel) -> None:
         service.submit(running[2].job)
     service.close()
     assert [one.ended.is_set() for one in running] == [True, True, False]
-    with pytest.raises(ClosedError, match="answers no more"):
+    with pytest.raises(ClosedError, match="no longer answers"):
         service.submit(running[2].job)
     assert model.n_free == 4
 

@@ -85,5 +85,5 @@ def whole_answer(
 
 
 def probabilities(served: Served, job: Job, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
-    """Probabilities of the tokens, if they were asked for."""
+    """Probabilities of the tokens, if requested."""
     return [Pausing(each) for each in listed(served.model.tokenizer, pieces, job.drawing.sampled)]

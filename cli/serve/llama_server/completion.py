@@ -150,7 +150,7 @@ class CompletionShape:
         }
 
     def _chosen(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Only the fields that were asked for; "a/b" is field b of a, under that name."""
+        """Only the requested fields; "a/b" is field b of a, under that name."""
         if not self.body.response_fields:
             return answer
         found = {path: _at(answer, path) for path in self.body.response_fields}

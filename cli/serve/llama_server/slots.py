@@ -1,7 +1,7 @@
 """POST /slots/{id}?action=save|restore|erase: the last text of a slot as a file in the server's folder.
 
-Files have the format of `hybrid`, or with "format": "llama.cpp" that of llama-server; restoring recognizes both. A
-restored text is known to every slot. Texts and files of another owner do not exist for a client (client.py).
+Files have the format of `hybrid` or, with "format": "llama.cpp", of llama-server; restoring recognizes both. A restored
+text is known to every slot. Texts and files of another owner do not exist for a client (client.py).
 """
 
 import asyncio

@@ -156,7 +156,7 @@ def _older_delta(part: AnswerPart) -> dict[str, Any]:
 
 
 def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
-    """For each token with logprobs: its text, bytes and logprob, and those of the most likely tokens."""
+    """For each token with logprobs: text, bytes and logprob of the token and of the most likely tokens."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
         text, raw = text_of(tokenizer, token)

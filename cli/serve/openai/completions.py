@@ -41,10 +41,10 @@ class CompletionRequest(AnswerFields):
 
 
 def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> list[Job]:
-    """n answers per prompt; with echo and logprobs the first one computes those of the prompt."""
+    """n answers per prompt; with echo and logprobs the first one computes the prompt's logprobs."""
     if request.best_of not in (None, request.n):
         raise RequestError(
-            f"best_of = {request.best_of}: this server gives all answers that it draws, n = {request.n}",
+            f"best_of = {request.best_of}: this server gives all answers that it samples, n = {request.n}",
             param="best_of",
         )
     if request.suffix:

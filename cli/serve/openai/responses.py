@@ -203,7 +203,7 @@ class ResponseShape:
 
     @property
     def watcher(self) -> "ResponseShape | None":
-        """Itself, if llama-server's extra events are asked for."""
+        """Itself, if the request wants llama-server's extra events."""
         return self if self._with_progress or self._with_timings else None
 
     def watch(self, news: Event) -> Iterator[str]:
@@ -266,7 +266,7 @@ class ResponseShape:
 
 
 def _as_json(given: Any) -> Any:
-    """A part of the request as it was sent."""
+    """A part of the request, unchanged, as JSON."""
     return given.model_dump(exclude_none=True) if isinstance(given, Strict) else given
 
 

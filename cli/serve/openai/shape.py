@@ -65,7 +65,7 @@ class CompletionsShape:
 
     @property
     def watcher(self) -> "CompletionsShape | None":
-        """Itself, if llama-server's extra events are asked for."""
+        """Itself, if the request wants llama-server's extra events."""
         return self if self._body.return_progress or self._body.timings_per_token else None
 
     def watch(self, news: Event) -> Iterator[str]:
@@ -90,7 +90,7 @@ class CompletionsShape:
         yield self._last_chunk(index, self.part(None))
 
     def closing(self) -> Iterator[str]:
-        """The usage, if asked for, and `[DONE]`."""
+        """The usage, if requested, and `[DONE]`."""
         if self._with_usage:
             timings = ServerTimings.of(self.jobs[0]).as_json()
             more = {"choices": [], "usage": self.usage(), "timings": timings}

@@ -2,7 +2,7 @@
 
     {"conversations": [{"messages": [...]}, ...]}  ->  {"costs": [{"tokens": 900, "reused": 812, "read": 88}, ...]}
 
-Figures are those that a chat completion with the same fields would report in `usage` and `timings`. They are looked
+A chat completion with the same fields would report the same figures in `usage` and `timings`. They are looked
 up in the ledger, in memory and on disk, without reading or changing anything. Running answers come first: one
 conversation is encoded at a time, for at most half of the time while answers run, and a turn in the model's thread
 takes at most LOOK_SECONDS.

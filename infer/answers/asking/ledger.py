@@ -221,8 +221,7 @@ class Ledger:
         self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult", owner: bytes = b""
     ) -> str:
         """Notes an answer that the model has ended and that has calls or thoughts, with its text as the template will
-        render
-        it in later prompts; the sampled tokens stand for that text.
+        render it in later prompts; the sampled tokens stand for that text.
 
         before, ids  the rendered prompt, and its tokens
         rendered     the conversation with the answer as its last message, by the same template

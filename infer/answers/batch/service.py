@@ -196,7 +196,7 @@ class Service:
 
     def _closed(self) -> ClosedError:
         why = f": {self.fault}" if self.fault is not None else ""
-        return ClosedError(f"the model answers no more{why}. Start the program again.")
+        return ClosedError(f"the model no longer answers{why}. Start the program again.")
 
     # --- the service's thread ---
     def known(self, ids: Tokens, owner: bytes = b"") -> int:
@@ -285,7 +285,7 @@ class Service:
             self.fault = error
 
     def _take_calls(self, *, wait: bool) -> None:
-        """Runs what other threads have asked for; `wait` until there is something."""
+        """Runs the calls of other threads; `wait` until there is a call."""
         if wait and (self._open or self._jobs):  # jobs without work: their texts are being read
             self._call = self._calls.get()
             self._call.run()

@@ -229,9 +229,7 @@ def counted(job: "Job") -> tuple[int, ...]:
 class PromptBatch:
     """How to answer: n_samples answers to each prompt, n_parallel at a time.
 
-    keep: number of first tokens of a prompt that stay when older ones leave a full context; None: a full context ends
-    the
-    answer.
+    keep: first tokens of a prompt that stay when a full context drops old ones; None: a full context ends the answer.
     speculate: guess tokens where it pays; the answers are the same.
     forms: compiles forms, and has already compiled the prompts' forms; None: a new `Forms`.
     plain: control tokens written in prompts that are texts stay text.
@@ -331,8 +329,7 @@ class PromptBatch:
 
     def job(self, asked: PreparedPrompt, sample: int) -> "Job":
         """One of the answers. Its key is its number among the answers to all prompts. Its seed is derived from that
-        number,
-        so the answer does not depend on where, or beside which others, it is sampled.
+        number, so the answer does not depend on where, or beside which others, it is sampled.
         """
         from ..asking.asker import AnswerSettings, Prompt
 

@@ -81,10 +81,10 @@ def test_nothing_is_made_for_those_who_have_gone() -> None:
         return Thing()
 
     held.use()
-    with pytest.raises(ClusterError, match="whoever asked for it has ended"):
+    with pytest.raises(ClusterError, match="its client has ended"):
         held.thing("model", make)
     assert len(closed) == 1
-    with pytest.raises(ClusterError, match="whoever asked for it has ended"):
+    with pytest.raises(ClusterError, match="its client has ended"):
         held.thing("model", Thing)
     assert len(closed) == 1
     held.use()

@@ -80,7 +80,7 @@ def test_errors_stand_at_kind_and_layer(tmp_path: Path) -> None:
         "–",
         "0",
         "7",
-        "m.gguf: root mean square error, in % of that of the weights",
+        "m.gguf: error in % of the weights (root mean squares)",
     } <= set(seen)
     named = [" ".join(text.split()) for text in seen]
     assert {"token_embd Q4_K", "ffn_up Q4_K, Q6_K", "v.ffn_up Q4_K"} <= set(named)

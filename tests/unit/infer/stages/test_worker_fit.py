@@ -40,9 +40,7 @@ def test_bits_differ_for_bf16_weights_only(model: Path, bundled: Path, tmp_path:
     b = WorkerFacts("b", program_version(), "avx2", False)
     fast = ModelAsked.of(model, LoadOptions(n_ctx=64))
     said = misfit(b, program_version(), a, fast)
-    assert said is not None and said.startswith(
-        "its code path is avx2, a has avx512-bf16: products of BF16 weights"
-    )
+    assert said is not None and said.startswith("its code path is avx2, a has avx512-bf16: products of BF16 weights")
     assert misfit(b, program_version(), b, fast) is None and misfit(a, program_version(), a, fast) is None
     assert misfit(b, program_version(), a, ModelAsked.of(model, LoadOptions(n_ctx=64, precision="exact"))) is None
     other = converted(bundled, "f16")
