@@ -4,9 +4,9 @@
      "drawn": 640, "conversation": "c7", "kept": false}
 
 The reason quotes the prompt itself, never another request. For several prompts the numbers are sums, and the reason
-belongs to the prompt with the most processed tokens. `drawn` counts sampled tokens of earlier answers that were reused
-instead of encoding the answers' text again. `conversation` is the id under GET /v1/conversations of the first answer's
-text, or null; `kept`: whether it is pinned.
+belongs to the prompt with the most processed tokens. `drawn` counts the prompt's tokens up to the end of its
+last answer that the ledger knows: that answer has its sampled tokens. `conversation` is the id under GET
+/v1/conversations of the first answer's text, or null; `kept`: whether it is pinned.
 """
 
 from collections.abc import Iterable, Sequence

@@ -17,8 +17,7 @@ from ...model import LoadedModel
 from ...runner import Runner
 from ...sequence import Sequence
 
-# Their layers keep the same values in the same order in both programs. Tested: files of each were converted to
-# llama.cpp's format and back.
+# Their layers keep the same values in the same order in both programs. Files of each are tested in both directions.
 ARCHITECTURES = (
     "llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-h1", "nemotron_h", "minimax-01", "plamo2",
 )  # fmt: skip
