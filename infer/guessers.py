@@ -1,15 +1,15 @@
 """The interface of guessers: a draft model, or a head of the model, guesses tokens for speculative decoding.
 
 A guess changes only speed: the model verifies it (`Sequence.verify`, `Work(each=True)`), and a guessed token counts
-only if the sampler draws it from the model's own logits. So a guesser may be wrong, see less of a text, round
+only if it is sampled from the model's own logits. So a guesser may be wrong, see less of a text, round
 differently or forget; it must not cost more than it gains. A guesser accounts for its own cost: it measures its passes,
 is told the cost of passes with its guesses, and guesses nothing where that does not pay.
 
     track = guesser.begin(ids, seq)                            # a text, after its prompt was read
-    track.extend([token])                                      # every token that is drawn, guessed or not
+    track.extend([token])                                      # every token that is sampled, guessed or not
     [guess] = guesser.guesses([GuessRequest(track, 8)], value) # the next tokens; all texts of a batch in one call
     guesser.passed(cost)                                       # what the pass took beyond a plain one
-    guesser.came_true()                                        # for every guessed token that is drawn
+    guesser.came_true()                                        # for every guessed token that is sampled
     track.end()                                                # its memory may serve a next text with the same prefix
 
 Guesses from the text itself (n-grams) are separate and tried first: see answers/guessing/ngrams.py.
@@ -25,7 +25,8 @@ AT_START, AT_MOST, SHARE = 1.0, 8.0, 0.01  # see `Credit`
 
 
 class Guess(NamedTuple):
-    """Tokens that may come next. chances: for each, that it and all tokens before it are drawn; so they never rise.
+    """Tokens that may come next. chances: for each, the probability that it and all tokens before it are sampled; so
+    they never rise.
 
     A batch verifies the most likely guesses of all its answers first.
     """
@@ -48,7 +49,7 @@ class Track(Protocol):
     """One text that a guesser follows."""
 
     def extend(self, ids: Sequence[int]) -> None:
-        """Append tokens that were drawn. Costs next to nothing: nothing is computed before a guess is requested."""
+        """Append sampled tokens. Costs next to nothing: nothing is computed before a guess is requested."""
 
     def end(self) -> None:
         """The text is over; no call follows."""
@@ -106,7 +107,7 @@ class Guesser(Protocol):
         """A pass of the model has run. cost: what its guesses added, in plain passes; 0: it had no guesses."""
 
     def came_true(self, share: float = 1.0) -> None:
-        """A guessed token was drawn. share: of a plain pass, what that saved (in a batch: one answer's share)."""
+        """A guessed token was sampled. share: the part of a plain pass that this saved (in a batch: one answer's)."""
 
     def close(self) -> None:
         """Free its memory."""
@@ -148,7 +149,7 @@ class Guessers:
     """How tokens are guessed for answers with `speculate`.
 
     ngrams  from repeated n-grams of the text
-    helper  asked where n-grams give nothing
+    helper  guesses where n-grams give nothing
     """
 
     ngrams: bool = True

@@ -209,13 +209,13 @@ class Sequence(Slot):
 
     @property
     def pending(self) -> list[int]:
-        """Tokens that were drawn before the sequence was saved and are not computed yet.
+        """Tokens that were sampled before the sequence was saved and are not computed yet.
 
         Raises StateError when they are not in the vocabulary.
         """
         tokens = self.extra.get("pending", [])
         if not isinstance(tokens, list) or not all(type(t) is int and 0 <= t < self.runner.n_vocab for t in tokens):
-            raise StateError("the state has drawn tokens that are not in this vocabulary.", remedy=Remedy.WITHOUT_STATE)
+            raise StateError("the state's sampled tokens are not in this vocabulary.", remedy=Remedy.WITHOUT_STATE)
         return tokens
 
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None, checkpoints: int = 0) -> int:

@@ -76,7 +76,7 @@ class StepCosts:
             self.credit -= n_guessed * token_seconds / self._widths[n_answers].seconds
 
     def came_true(self, n: int, n_answers: int) -> None:
-        """Credit n guessed tokens that were drawn in a step of n_answers answers."""
+        """Credit n guessed tokens that came true in a step of n_answers answers."""
         self._earn(n / n_answers)
 
     def _earn(self, steps: float) -> None:

@@ -250,7 +250,7 @@ def schema_refusals() -> str:
     rows = [
         f"| {reason} | {number} |" for reason, number in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
-    about = f"Of {n} schemas {n - n_refused} are used and {n_refused} refused:"
+    about = f"{n - n_refused} of {n} schemas are used, {n_refused} are refused:"
     return "\n".join([about, "", "| refused for | schemas |", "|---|--:|", *rows, ""])
 
 

@@ -57,7 +57,7 @@ class GuessRow:
     guessed: int
     """Guessed tokens that were verified, in all repetitions."""
     accepted: int
-    """Guessed tokens that were drawn, in all repetitions."""
+    """Guessed tokens that were sampled, in all repetitions."""
     measured_at: str
     """UTC, RFC 3339."""
 
@@ -76,7 +76,7 @@ class GuessRow:
 
     @property
     def taken(self) -> float | None:
-        """Share of the guessed tokens that were drawn; None: nothing was guessed, since it did not pay."""
+        """Share of the guessed tokens that were sampled; None: nothing was guessed, since it did not pay."""
         return self.accepted / self.guessed if self.guessed else None
 
 
@@ -110,7 +110,7 @@ def measure_guesses(
     rows: list[GuessRow] = []
     for kv_type, n_ubatch, n_threads in settings:
         model = load(
-            n_ctx=max(test.n_ctx for test in tests) + 1,  # with room for the last drawn token
+            n_ctx=max(test.n_ctx for test in tests) + 1,  # with room for the last sampled token
             n_seq_max=1,
             n_ubatch=n_ubatch,
             n_threads=n_threads,
@@ -201,7 +201,7 @@ def check_same(plain: Sequence[int], guessed: Sequence[int], name: str) -> None:
 
 
 def _answer(model: "LoadedModel", prompt: list[int], n: int, speculate: bool) -> _Timed:
-    """Generate n tokens after the prompt, and one more, which is drawn but not read."""
+    """Generate n tokens after the prompt, and one more, which is sampled but not read."""
     # a new sequence, which a follower does not mistake for the earlier text
     seq = model.sequence()
     try:

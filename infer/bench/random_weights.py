@@ -9,7 +9,7 @@ import numpy as np
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.types import TRAITS, GGMLType, row_nbytes
 
-# Number of weights drawn and encoded per type and row length. All others are copies of these, rotated within rows.
+# Number of random weights per type and row length. All others are copies of these, rotated within rows.
 _TILE = 1 << 22
 
 
@@ -45,7 +45,7 @@ class Fill(Enum):
 class RandomWeights:
     """A source of tensor data. The same seed and the same calls give the same bytes.
 
-    most_rows: limit on drawn rows: the largest number of rows of any tensor.
+    most_rows: limit on random rows: the largest number of rows of any tensor.
     """
 
     def __init__(self, seed: int, most_rows: int = _TILE):

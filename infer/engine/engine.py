@@ -64,7 +64,7 @@ class Engine(ModelPrograms):
         super().__init__(net, self._control.batch, n_ubatch=n_ubatch, n_threads=n_threads, exact=exact, few=few)
         self.hparams: Hparams = net.hparams
         self.stop: Stop | None = None  # interrupts the current runs
-        self.keeps_states = False  # whether `last_states` will be asked for
+        self.keeps_states = False  # whether `last_states` will be called
         self.collection: Collection | None = None  # of the current measurement of inputs, between its passes
         self.pool: Pool | None = None
         self._read_ahead: ReadAhead | None = None

@@ -1,7 +1,7 @@
 """Computes tokens that several sequences have in common once (llama.cpp issue #10295), also on recurrent models.
 
 Sequences with the same history are computed as one until they differ: one of them goes through the model, the others
-share its pages and its state, and each gets the logits it asked for. It does not matter whether a token is given once
+share its pages and its state, and each gets the logits that it wants. It does not matter whether a token is given once
 for several sequences or to each of them. Sequences whose histories were computed separately share memory again.
 
     eval_shared          `LoadedModel.eval` for works with common prefixes

@@ -19,7 +19,7 @@ class Texts:
 
 
 class StageSizes:
-    """Sizes of stages of a network, in bytes. If `texts` is None, only weights count."""
+    """Sizes of stages of a network, in bytes. Without `texts`, only weights count."""
 
     def __init__(self, network: Network, texts: Texts | None = None) -> None:
         self.network, self.texts = network, texts

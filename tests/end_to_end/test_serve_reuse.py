@@ -130,7 +130,7 @@ def test_usage_tells_why_a_prompt_was_read(server: Logging) -> None:
     events = server.http.post("/v1/completions", json={"prompt": TEXT, "max_tokens": 2, **stream}).text
     assert '"reason": "all of it is known"' in events
     echoed = server.complete(TEXT, echo=True, logprobs=1)["usage"]["cache"]
-    assert (echoed["processed"], echoed["reason"]) == (n, "logprobs of the prompt were asked for")
+    assert (echoed["processed"], echoed["reason"]) == (n, "logprobs of the prompt were requested")
     chat = server.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], max_tokens=2)
     assert chat.usage is not None and chat.usage.model_extra is not None
     assert chat.usage.model_extra["cache"]["processed"] == chat.usage.prompt_tokens

@@ -1,4 +1,4 @@
-"""One answer by itself, in a sequence of the caller's: a batch of one, which steps as its pieces are asked for.
+"""One answer by itself, in a sequence of the caller's: a batch of one, which steps when the caller wants a piece.
 
 answer = generate(seq, ids, sampler, max_tokens=200, stop=["\\n\\n"])
 for piece in answer:
@@ -74,7 +74,7 @@ def generate(  # noqa: PLR0913  the settings of one answer
 class Generation:
     """Iterator over the pieces of the answer. `result` can be read at any time and is complete after the last piece.
 
-    A step may sample several tokens: all of them are in `result`, even if their pieces were not asked for.
+    A step may sample several tokens: all of them are in `result`, even if the caller stops before their pieces.
 
     is_read  whether the prompt was processed
     """

@@ -59,8 +59,8 @@ class Job:
     owner     whose texts it may continue, and who owns its text (memory/prefix_tree.py)
     client    whose job it is: the waiting jobs of the client with the fewest running ones come first
     boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
-    pin       True: keep the prompt and its answer for ever (memory/pins.py), if there is room; False: no longer; None:
-              no change
+    pin       True: the cache never gives up the prompt and its answer (memory/pins.py), if there is room; False: it
+              may again; None: no change
     on_text   called with each piece of the answer, in the thread that steps
     on_read   called with (tokens of the prompt that are known or read, all of them) whenever the first grows
     on_end    called by a `Service` when the job has ended
@@ -88,7 +88,7 @@ class Job:
     over: bool = False  # nothing more is sampled; its text is not remembered yet
     done: bool = False
     n_known: int = 0  # tokens of the prompt that were not processed
-    n_drawn: int = 0  # tokens of the prompt from the ledger: an earlier answer as sampled, and all before it
+    n_drawn: int = 0  # tokens of the prompt from the ledger: up to the end of an earlier answer, as sampled
     reuse: "Reuse | None" = None  # why the others were; None: it has not joined yet
     kept: Kept | None = None  # where the prompt cache has the text, after the end
     place: int | None = None  # which of the n_parallel places it has or had; at first a wish
@@ -253,7 +253,7 @@ class RunningJob:
         cost.
 
         logits: f32 [n_out, n_vocab], after the last token and after each guessed one; for a prompt, after its last
-        slice, or after each token if logprobs are asked for, otherwise None.
+        slice, or after each token if logprobs are wanted, otherwise None.
         """
         seconds = self._follow(n, logits)
         self.before = None

@@ -39,7 +39,7 @@ Code = Literal[
 CODES: tuple[Code, ...] = get_args(Code)
 Tokens = npt.NDArray[np.int64]
 _ANEW: dict[Code, str] = {
-    "logprobs": "logprobs of the prompt were asked for",
+    "logprobs": "logprobs of the prompt were requested",
     "asked": "the request asks for it to be read anew",
 }
 

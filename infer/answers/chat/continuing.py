@@ -11,7 +11,7 @@ from .messages import text_of, thoughts_in
 END = "kq end of what is written"  # put after the message; the rendering is cut there
 
 Message = Mapping[str, Any]
-Write = Callable[[Sequence[Message], bool], str]  # messages, and whether the next answer is asked for
+Write = Callable[[Sequence[Message], bool], str]  # messages, and whether the prompt for an answer follows
 
 
 def begun(messages: Sequence[Message], write: Write, form: ThoughtFormat | None) -> tuple[str, bool, str]:

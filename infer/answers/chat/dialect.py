@@ -67,7 +67,7 @@ class ChatOptions:
 
     @property
     def needs_template(self) -> bool:
-        """Whether anything is asked for that raw text cannot have."""
+        """Whether any option is set that raw text cannot have."""
         return replace(self, parse_special=False) != NOTHING
 
     @property

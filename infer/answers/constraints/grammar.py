@@ -49,7 +49,7 @@ class Grammar:
         if n > most:
             raise UsageError(f"{self.name} has {n} bytes, expected at most {most}. Make it smaller.")
 
-    # --- what may be asked for ---
+    # --- kinds of grammars ---
     @classmethod
     def json_schema(cls, schema: object) -> "Grammar":
         """A JSON schema: a dict, a bool, or their text. Raises UsageError if it is not JSON, or not a schema."""

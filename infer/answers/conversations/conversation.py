@@ -62,7 +62,7 @@ class Conversation:
     keep      tokens of the system message that stay when the context is full (see context_shift.kept_tokens) and older
               ones leave it; None: the conversation ends there
     form      of every answer's text, after its thoughts; calls have none
-    asked     the tools that it may call, and whether it is to think. May change between answers
+    asked     options of its answers: the tools that they may call, thoughts. May change between answers
 
     After a context shift the sequence holds less than the conversation. `held` is then the turn that it stands for,
     except the tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it

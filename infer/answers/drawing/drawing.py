@@ -35,7 +35,7 @@ class TokenLogprobs:
 class TextPiece:
     """One sampled token and the text that became complete with it, often ""; id None: text released at the end.
 
-    logprobs: if they were asked for.
+    logprobs: None unless requested.
     """
 
     text: str

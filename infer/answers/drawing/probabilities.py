@@ -11,7 +11,7 @@ LEAST = -3.4028234663852886e38  # stands for minus infinity, which JSON does not
 
 
 def listed(tokenizer: Tokenizer, pieces: Iterable[TextPiece], sampled: bool) -> list[dict[str, Any]]:
-    """The tokens whose logprobs were asked for, each with id, text, bytes, and the most likely tokens at its position.
+    """The tokens whose logprobs were requested, each with id, text, bytes, and the most likely tokens at its position.
 
     sampled  as in `Drawing`; True: `prob` and `top_probs`, after the sampler; False: `logprob` and `top_logprobs`, of
              the model

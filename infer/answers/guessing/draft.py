@@ -6,7 +6,7 @@ The draft gives its most likely token, then the next, while that is expected to 
 probability came true, and by the time of its passes and of wider passes of the model. In a batch, one pass of the draft
 serves all answers for which it pays.
 
-It reads a text only when a guess is first asked for, and at first only its last tokens: reading may cost as much as the
+It reads a text only for its first guess, and at first only the text's last tokens: reading may cost as much as the
 guesses have gained so far. So a long prompt with a short answer costs next to nothing, and the first token is not
 delayed.
 """

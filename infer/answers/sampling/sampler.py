@@ -79,7 +79,7 @@ class Sampler:
         best = int(logits.argmax())  # the first NaN, if there is one
         top = float(logits[best])
         if top == -math.inf < given.max():
-            raise UsageError("logit_bias forbids every token that could come next. Leave one that may be drawn.")
+            raise UsageError("logit_bias forbids every token that could come next. Leave one that may be sampled.")
         if not math.isfinite(top):
             raise HybridError(
                 f"the logits hold {'NaN' if math.isnan(top) else 'no finite maximum'} (token {best}): "

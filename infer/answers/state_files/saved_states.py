@@ -86,7 +86,7 @@ def form_behind(seq: "Sequence", asked: Grammar | None, forms: "Forms", *, goes_
     """The form of the answer after a restored sequence.
 
     An answer that was incomplete when it was saved continues in its form, which `asked` may repeat. After another
-    prompt, a complete answer, or one without a form, a new answer begins, in the form that is asked for.
+    prompt, a complete answer, or one without a form, a new answer begins, in the form `asked`.
 
     goes_on: no prompt comes first. Raises UsageError if the answer would have to continue in another form, StateError
     if the saved form is damaged.
