@@ -1,4 +1,4 @@
-"""What the command line adds to a library's error: the option, command or file that helps.
+"""The sentence that the command line adds to a library's error: the option, command or file that helps.
 
 A sentence is used if the command has all options that it names (`-c`, `--state`) and the chat all its commands
 (`/clear`). Text in backticks is a whole command line. The first sentence of a remedy that fits is used; it may

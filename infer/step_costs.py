@@ -45,7 +45,7 @@ class StepCosts:
         self._programs: set[Hashable] = set()  # that have run
         self._n_steps = 0
 
-    # --- what happened ---
+    # --- measurements ---
     def timed(self, n_answers: int, n_guessed: int, seconds: float, program: Hashable, n_helped: int = 0) -> float:
         """Record a step that read no prompts. program: the one that ran; its first run does not count.
 
@@ -82,7 +82,7 @@ class StepCosts:
     def _earn(self, steps: float) -> None:
         self.credit = min(AT_MOST, self.credit + steps)
 
-    # --- what pays ---
+    # --- decisions ---
     def is_ready(self, n_answers: int) -> bool:
         """Whether at least two plain steps of n_answers answers have been measured."""
         return n_answers in self._widths and self._widths[n_answers].n > 1

@@ -46,7 +46,7 @@ class Round:
 
 
 class ModelThread:
-    """What all answers of a model share. template: None: the model has none."""
+    """The model, the thread and the formats that all answers share. template: None: the model has none."""
 
     def __init__(self, model: LoadedModel, parallel: int, template: ChatTemplate | None) -> None:
         self.model, self.template = model, template

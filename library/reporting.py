@@ -1,4 +1,4 @@
-"""What library work reports to its caller: notes and progress. The library prints nothing itself."""
+"""Notes and progress that library work reports to its caller. The library prints nothing itself."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Reporter:
     stage: Stage
 
     def notes(self, sentences: Iterable[str]) -> None:
-        """Reports what a conversion could not keep, or had to assume."""
+        """Reports facts that a conversion could not keep, or had to assume."""
         for sentence in sentences:
             self.note(f"note: {sentence}")
 

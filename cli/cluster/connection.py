@@ -36,7 +36,7 @@ class ClusterConnection:
     """A connection to workers.
 
     client      Dask's client
-    n_threads   threads of each worker's models; 0: as many as tasks that Dask gives it at a time
+    n_threads   threads of each worker's models; 0: one per task that Dask gives it at a time
     on_refused  called, in a thread of Dask, with one line if a worker that joins later does not fit
     """
 
@@ -138,7 +138,7 @@ class ClusterConnection:
 def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) -> Iterator[ClusterConnection]:
     """The workers of `address`, for the duration of the context.
 
-    slots      tasks at a time per worker of local:N; in other clusters whoever started the workers has set it
+    slots      tasks at a time per worker of local:N; other workers were started with their own number
     n_threads  threads of each worker's models; 0: one with local:N, otherwise as many as tasks at a time
 
     ClusterError: no scheduler answers, there are no workers, or one has another version of this program.
@@ -160,7 +160,7 @@ def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) ->
 
 
 def _quiet() -> None:
-    """Silences Dask's log: what matters is reported by us in one line."""
+    """Silences Dask's log: our own messages report problems in one line."""
     dask.config.set(
         {
             "distributed.scheduler.allowed-failures": 0,

@@ -58,8 +58,7 @@ class Fits(WorkerPlugin):
         self.worker, self.bandwidth = worker, worker.bandwidth
 
     def transition(self, key: Any, start: str, finish: str, **_more: Any) -> None:
-        """Keeps Dask's estimate of bandwidth: it measures by the size of what arrives, and a `Beginning` states a size
-        that is not its own."""
+        """Keeps Dask's estimate of bandwidth: Dask computes it from stated sizes, and a `Beginning` states a false one."""
         if start == "flight" and finish == "memory" and str(key).startswith(BEGINNING):
             self.worker.bandwidth = self.bandwidth
 

@@ -242,7 +242,7 @@ class _Answers:
         if (asked := self.by_number.get(event[1])) is not None:
             asked.begun = True
 
-    # --- what becomes of it ---
+    # --- outcomes ---
     def _over(self, asked: _Asked, outcome: Answered | Exception) -> _Asked | None:
         """Handles an answer or a failure; returns an answer that must be computed again, or None."""
         if isinstance(outcome, KilledWorker):

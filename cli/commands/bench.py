@@ -98,7 +98,7 @@ class SweptSettings:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessingOnText(GuessOptions):
-    """What guesses tokens, and the text that is continued."""
+    """The methods and models that guess tokens, and the text that is continued."""
 
     text_file: Annotated[
         Path | None,

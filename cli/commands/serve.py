@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessingBeside(GuessOptions):
-    """What guesses tokens, in a server."""
+    """The methods and models that guess tokens, in a server."""
 
     spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NGRAM
 

@@ -48,7 +48,7 @@ class HarnessModel(LM):  # type: ignore[misc]
         self.n_without_system = 0  # prompts whose system message the template refused
         self.n_tokens = self.n_processed = 0
 
-    # --- what tasks ask ---
+    # --- requests of tasks ---
     def loglikelihood(self, requests: "list[Instance]") -> list[tuple[float, bool]]:
         """ln p of continuations, and whether each is the model's greedy continuation."""
         pairs = []

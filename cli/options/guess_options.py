@@ -23,7 +23,7 @@ class Spec(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessOptions:
-    """What guesses tokens."""
+    """The methods and models that guess tokens."""
 
     spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NONE
     draft: Annotated[

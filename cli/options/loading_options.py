@@ -141,7 +141,7 @@ class Checkpoints:
     ] = KVTypes.F32
 
 
-# --- what becomes of them ---
+# --- conversion ---
 ANY_MACHINE, USUAL_PRECISION, NO_CHECKPOINTS = ThreadOptions(), Precision(), Checkpoints("0")
 
 

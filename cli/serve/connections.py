@@ -84,7 +84,7 @@ class Lingering:
 
 
 class Incoming(h11.Connection):
-    """h11's parser of what a client sends, with a limit on the number of chunks."""
+    """h11's parser of a client's bytes, with a limit on the number of chunks."""
 
     _n_chunks = 0
 
@@ -235,7 +235,7 @@ class Connection(H11Protocol):
         return True
 
     def _awaited(self) -> None:
-        """Sets what the client owes after it has sent something."""
+        """After the client has sent something, starts the wait for its next step."""
         now, state = self.loop.time(), self.conn.their_state
         self._head_since = (self._head_since or now) if state is h11.IDLE else None
         self._body_since = (self._body_since or now) if state is h11.SEND_BODY else None

@@ -96,8 +96,10 @@ class RequestJobs:
         self._tell(index, None, n)
 
     def _count(self, event: Event) -> None:
-        """Counts what waits for the client. If too much waits, sampling pauses; an answer that cannot pause is
-        cancelled before it fills the memory."""
+        """Counts unsent events. If there are too many, sampling pauses; an answer that cannot pause is cancelled before
+        it
+        fills the memory.
+        """
         with self._waiting:
             self._too_slow |= self._n_waiting >= MOST_UNREAD or self._n_listed > MOST_LISTED
             self._n_waiting, self._n_listed = self._n_waiting + 1, self._n_listed + event.n_listed
@@ -116,7 +118,7 @@ class RequestJobs:
 
     @property
     def _ahead(self) -> float:
-        """What waits for the client, as a share of the limit at which sampling pauses."""
+        """Unsent events, as a share of the limit at which sampling pauses."""
         return max(self._n_waiting / (MOST_AHEAD * len(self.jobs)), 4 * self._n_listed / MOST_LISTED)
 
     def _pause(self, *, paused: bool) -> None:

@@ -1,4 +1,4 @@
-"""What all routes share: the service, the maker of jobs and the server's settings."""
+"""The service, the maker of jobs and the server's settings, which all routes share."""
 
 import asyncio
 import time

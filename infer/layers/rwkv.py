@@ -25,7 +25,7 @@ FIRST_VALUE = "rwkv7 first value"
 def _shifted(
     b: Builder, x: Rows, mu: int, n_mix: int, memory: HybridMemory, layer: int, part: int, *, difference: bool = False
 ) -> list[Rows]:
-    """n_mix mixtures of x and the token before, with `difference` then the difference. part: index in the layer's row."""
+    """n_mix mixtures of x and the token before, and with `difference` their difference. part: index in the row."""
     states, n, width = memory.recurrent.conv[layer], x.n, round_up(x.n, 16)
     y = b.rows(n_mix * width)
     mixtures = [y.columns(j * width, n) for j in range(n_mix)]

@@ -186,7 +186,7 @@ class StoreFiles:
         self.index.use(names, now())
         self._used.extend(names)
 
-    # --- what earlier processes have left ---
+    # --- files of earlier processes ---
     def look_up(self, ids: Tokens, owner: bytes = b"") -> None:
         """Read the headers of this text's files, whole pieces and states, before all files are known."""
         self._unlisted.look_up(self.folder.key, ids, owner)

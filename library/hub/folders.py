@@ -100,7 +100,7 @@ def repositories() -> list[str]:
     return sorted("/".join(name.split("--")[1:]) for name in names if name.count("--") == 2)
 
 
-# --- what the hub said ---
+# --- answers of the hub ---
 def _notes() -> Path:
     return cache_paths.cache_dir() / "hub"
 

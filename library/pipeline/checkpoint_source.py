@@ -15,7 +15,9 @@ from hybrid.quant.source import DROPPED, RowSlice, Writer
 
 
 class CheckpointSource:
-    """Yields what `hybrid convert` would write in the checkpoint's own type. Implements `quant.source.Source`."""
+    """Yields the tensors that `hybrid convert` would write in the checkpoint's own type. Implements
+    `quant.source.Source`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,7 +29,7 @@ class CheckpointSource:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on what the conversion could not keep."""
+        """Notes on facts that the conversion could not keep."""
         return self._prepared.plan.notes
 
     @property

@@ -34,7 +34,7 @@ def path(repository: str, commit: str, kind: FileType | None) -> Path:
 
 
 def note_use(model: Path, name: Name, commit: str) -> None:
-    """Notes what `model` was converted from, and the time of this use, to the hour."""
+    """Notes the source that `model` was converted from, and the time of this use, to the hour."""
     kind = model.stem.rpartition("-")[2]
     facts = {"repository": name.repository, "commit": commit, "revision": name.revision, "type": kind}
     cache_paths.note_use(model, facts)

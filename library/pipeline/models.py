@@ -1,4 +1,4 @@
-"""What MODEL may be: a GGUF file, a Hugging Face folder, ORG/NAME on a hub (../hub/names.py), or nothing for the
+"""Resolves and loads MODEL: a GGUF file, a Hugging Face folder, ORG/NAME on a hub (../hub/names.py), or nothing for the
 bundled model.
 
 A folder is converted once. The file is kept in the user's cache under a name made from the folder's path and the names,

@@ -168,7 +168,7 @@ class MessageShape:
             return {"stop_reason": "tool_use", "stop_sequence": None}
         return {"stop_reason": STOP_REASON[result.reason], "stop_sequence": result.stop}
 
-    # --- what streaming.py asks for ---
+    # --- called by streaming.py ---
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response."""
         read, content = self._split.reader, list[dict[str, Any]]()

@@ -215,7 +215,7 @@ class ResponseShape:
             response = self._response("in_progress", [])
             yield self._event("response.in_progress", response=response, prompt_progress=progress)
 
-    # --- what streaming.py asks for ---
+    # --- called by streaming.py ---
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response."""
         read, items = self._split.reader, []

@@ -53,7 +53,7 @@ class CompletionsShape:
             "system_fingerprint": f"b-{served.answers.model.fingerprint[:12]}",
         }
 
-    # --- what streaming.py asks for ---
+    # --- called by streaming.py ---
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response."""
         choices = [

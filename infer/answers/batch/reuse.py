@@ -32,7 +32,7 @@ Code = Literal[
     "ladder",  # it is known, but never had a checkpoint so far along
     "budget",  # it was known, but was given up
     "off",  # nothing is kept
-    "logprobs",  # logprobs of the prompt were asked for, and logits are not kept
+    "logprobs",  # logprobs of the prompt were requested, and logits are not kept
     "asked",  # the request asks for it to be read
     "unknown",  # the reason could not be found
 ]

@@ -75,7 +75,7 @@ class _Callee(types.Callable, types.Opaque):
 register_default(_Callee)(models.OpaqueModel)
 
 
-# --- what kernels call ------------------------------------------------------------------------------------------------
+# --- functions that kernels call --------------------------------------------------------------------------------------
 def _piece(piece: Piece) -> Callable[..., _Call]:
     arguments, result = piece.sig.split("->")
     call_type = typed(_KINDS[result], *(_KINDS[k] for k in arguments.split(",") if k))
