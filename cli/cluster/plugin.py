@@ -58,7 +58,8 @@ class Fits(WorkerPlugin):
         self.worker, self.bandwidth = worker, worker.bandwidth
 
     def transition(self, key: Any, start: str, finish: str, **_more: Any) -> None:
-        """Keeps Dask's estimate of bandwidth: Dask computes it from stated sizes, and a `Beginning` states a false one."""
+        """Keeps Dask's estimate of bandwidth: Dask uses the sizes that results state, and a `Beginning` states a false
+        one."""
         if start == "flight" and finish == "memory" and str(key).startswith(BEGINNING):
             self.worker.bandwidth = self.bandwidth
 

@@ -1,4 +1,4 @@
-"""Keeps sampled tokens: maps the text of an answer that comes back to the tokens that it was sampled as.
+"""Keeps sampled tokens: maps the text of an earlier answer to the tokens that the model sampled for it.
 
 A client sends an answer back as text. Encoded again, it may give other tokens (sampled text, tool calls and constrained
 text rarely have the tokens that an encoder would choose), and a recurrent state is lost at the first token that

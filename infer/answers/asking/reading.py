@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SaidAnswer:
-    """What the model said. n_thought: tokens of its thoughts."""
+    """The parts of an answer. n_thought: tokens of its thoughts."""
 
     text: str = ""
     thoughts: str = ""

@@ -117,7 +117,7 @@ class Job:
         self.tell_text(self.drawn(logits))
 
     def drawn(self, logits: np.ndarray) -> TextPiece | None:
-        """The same, without telling the listener."""
+        """As `draw`, without telling the listener."""
         if self.drawing.ended is not None:
             return None
         self.result.gen_seconds = time.perf_counter() - self.began - self.result.prompt_seconds

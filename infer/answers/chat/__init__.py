@@ -1,1 +1,1 @@
-"""What a chat model writes: thoughts, text and tool calls, in the format of its own template."""
+"""The output of chat models: thoughts, text and tool calls, in the format of the model's template."""

@@ -1,4 +1,4 @@
-"""Collects what a reader finds in an answer: the parts in order, and thoughts, text and calls as a whole.
+"""Collects the parts of an answer that a reader finds: in order, and thoughts, text and calls as a whole.
 
 Whitespace that only separates them is dropped here.
 """
@@ -75,7 +75,7 @@ class _Prose:
 
 
 class AnswerParts:
-    """Receives what the parsers read."""
+    """Receives the parts that parsers have read."""
 
     def __init__(self, tools: Sequence[Tool], make_id: Callable[[], str]) -> None:
         self.parts: list[AnswerPart] = []

@@ -110,7 +110,7 @@ class _Sections:
         )
 
     def section(self, *calls: SampleCall) -> str | None:
-        """What the template writes for an answer of these calls, up to the tag of its end."""
+        """The template's text for an answer of these calls, up to the tag that ends it."""
         asking = reply(self.content, tool_calls=[call.as_message(self.as_text) for call in calls])
         for following in ([*map(result, calls)], [USER], []):
             text = self.render([USER, asking, *following], tools=TOOLS)

@@ -1,4 +1,6 @@
-"""Finds how a template writes thoughts: their tags, the message field that holds them, and what switches them."""
+"""Finds how a template writes thoughts: their tags, the message field that holds them, and the variable or words that
+switch them.
+"""
 
 import re
 

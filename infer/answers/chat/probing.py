@@ -1,7 +1,7 @@
-"""Finds what a model's template supports of tools and thoughts, from its renderings of sample conversations.
+"""Finds whether and how a model's template supports tools and thoughts, from renderings of sample conversations.
 
-The names of model and template do not matter. What a template refuses, or writes in an unknown format, is unsupported:
-we then describe its tools ourselves (FALLBACK).
+The names of model and template do not matter. A feature that the template refuses, or writes in an unknown format,
+counts as unsupported: we then describe the tools to the model ourselves (FALLBACK).
 """
 
 from ...text.chat_template import ChatTemplate

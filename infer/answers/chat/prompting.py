@@ -53,7 +53,7 @@ class ChatPrompt:
 
     text       the conversation, and the beginning of the answer
     messages   as the template got them
-    variables  what else the template got, `tools` and `documents` included
+    variables  the template's other variables, `tools` and `documents` included
     thinks     whether the answer begins inside thoughts
     written    the part of the answer that `text` contains already, thoughts included: of a message that is continued
     """

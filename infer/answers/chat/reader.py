@@ -6,8 +6,8 @@
     parts = reader.finish()              # the rest
     reader.thoughts, reader.text, reader.calls
 
-The joined parts are the same however the answer is cut into pieces. Any text can be read without errors: what only
-looks like a call is text; a call that is cut off is passed on as far as it goes.
+The joined parts are the same however the answer is cut into pieces. Any text can be read without errors: text that
+only looks like a call stays text; a call that is cut off is passed on as far as it goes.
 """
 
 from collections.abc import Callable, Generator, Sequence

@@ -179,7 +179,7 @@ class _Relaxed:
         return made
 
     def _as_today(self, schema: dict[str, Any]) -> None:
-        """Rewrites what older drafts write differently."""
+        """Rewrites keywords of older drafts."""
         for excluded, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             if isinstance(schema.get(excluded), bool) and schema.pop(excluded) and bound in schema:
                 schema[excluded] = schema.pop(bound)

@@ -41,7 +41,7 @@ MOST_BOUNDARIES = 32  # messages that get a checkpoint when a whole conversation
 
 @dataclass
 class Stats:
-    """What the conversation cost so far, in tokens and seconds."""
+    """Costs of the conversation so far, in tokens and seconds."""
 
     n_prompt: int = 0
     n_reused: int = 0
@@ -270,7 +270,7 @@ class Conversation:
         return kept_tokens(self.model, ids[: common_beginning(told, ids)], self.keep)
 
     def _told(self, prompt: ChatPrompt) -> list[int]:
-        """The tokens of the system message, and of what the template writes with it."""
+        """The tokens of the system message, and of the template's text around it."""
         tokenizer, first = self.model.tokenizer, prompt.messages[:1]
         first = first if first and first[0]["role"] == "system" else []
         if self.dialect is None:

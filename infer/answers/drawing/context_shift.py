@@ -18,7 +18,7 @@ MARGIN = 1  # tokens of the context that stay free
 
 
 class Shiftable(Protocol):
-    """What a sequence needs for this (hybrid.infer.Sequence has it)."""
+    """The methods of a sequence that a shift needs (hybrid.infer.Sequence has them)."""
 
     @property
     def n_past(self) -> int:

@@ -262,8 +262,9 @@ class Drawing:
         return "length" if self.left == 0 or late else None
 
     def state(self) -> dict[str, Any]:
-        """What an unfinished answer needs to continue, beside its tokens and the sampler's state: its form, and the
-        rest of its budget of thoughts.
+        """The state of an unfinished answer, beside its tokens and the sampler's state: its form, and the rest of its
+        budget of
+        thoughts.
 
         See saved_states.form_behind and ThoughtBudget.resumed.
         """
@@ -292,7 +293,7 @@ def token_logprobs(logits: np.ndarray, token: int, n_top: int) -> TokenLogprobs:
 
 
 class StopText:
-    """Text from tokens; what may be the beginning of a stop string is held back.
+    """Text from tokens; text that may begin a stop string is held back.
 
     thoughts  tells thoughts from text: stop strings are not searched for in thoughts, and do not begin in them
     """

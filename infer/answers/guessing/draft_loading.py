@@ -1,4 +1,4 @@
-"""Loads a draft model from its file: checks that it fits the model that it guesses for, and what memory it needs."""
+"""Loads a draft model from its file: checks that it fits the model that it guesses for, and computes its memory."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
