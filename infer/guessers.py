@@ -115,10 +115,11 @@ class Guesser(Protocol):
 
 @dataclass
 class Credit:
-    """What a guesser may still lose, in plain passes of the model.
+    """The cost that a guesser may still lose, in plain passes of the model.
 
-    Starts at AT_START, grows by SHARE with each plain pass and by what guesses saved (to at most AT_MOST), and shrinks
-    by what guessing cost. So a text of which no guess comes true is at most 1 % slower, apart from the first attempts.
+    Starts at AT_START, grows by SHARE with each plain pass and by the passes that guesses saved (to at most AT_MOST),
+    and shrinks by the cost of guessing. So a text of which no guess comes true is at most 1 % slower, apart from the
+    first attempts.
     """
 
     left: float = AT_START

@@ -58,7 +58,7 @@ class LoadedModel:
         self.n_bytes, self.n_params = self.file.n_bytes, self.file.n_params
         self.hparams, self.n_threads = self.engine.hparams, self.engine.n_threads
         self.n_ctx_train = self.hparams.n_ctx_train
-        # one line for the user if n_ctx is not what the model was trained for, or may not fit; mostly empty
+        # one line for the user if n_ctx differs from training, or may not fit; mostly empty
         self.context_note = self.engine.context.note
         # lines for the user about facts of the vocabulary that the file lacks; mostly none
         self.tokenizer_notes = self.file.tokenizer_notes

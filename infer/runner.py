@@ -73,12 +73,12 @@ class Slot:
 
     @property
     def is_computed(self) -> bool:
-        """Whether the memory is what the model computes for the tokens: not filled for a measurement, not shifted."""
+        """Whether the model has computed the memory for these tokens: not filled for a measurement, not shifted."""
         return not self._filled and not self.is_shifted
 
     @property
     def n_computed(self) -> int:
-        """Length of the prefix for which the memory is what the model computes for the tokens."""
+        """Length of the prefix whose memory the model has computed for these tokens."""
         return 0 if self._filled else self.runner.memory.computed(self.slot)
 
     def check_open(self) -> None:
@@ -270,8 +270,8 @@ class Runner:
         return slot
 
     def give_back(self, slot: int) -> None:
-        """Forget the content of the slot and free it. What the cache shares of it counts against its budget from now
-        on."""
+        """Forget the content of the slot and free it. From now on, memory that the cache shares with it counts against
+        the cache's budget."""
         self.memory.release(slot)
         self._free.append(slot)
         if self.cache is not None:

@@ -1,4 +1,4 @@
-"""Measures what steps of a batch cost by their number of columns, to decide how many guessed tokens pay.
+"""Measures the cost of a batch's steps by their number of columns, to decide how many guessed tokens pay.
 
 Every token of a step is a column of the same products. While the products are bound by memory bandwidth, a few more
 columns cost little; once they are bound by arithmetic, a guess costs as much as an answer's token and does not pay. A
@@ -35,8 +35,8 @@ class StepCosts:
     """Measures steps of a batch, and says how many guesses the next one may carry.
 
     Guessing must not cost more than it gains. `credit`, in plain steps, starts at AT_START, grows by SHARE for every
-    plain step and by 1 / n_answers for every guess that comes true (to at most AT_MOST), and shrinks by what steps with
-    guesses cost beyond plain ones. Without credit there are no guesses.
+    plain step and by 1 / n_answers for every guess that comes true (to at most AT_MOST), and shrinks by the extra cost
+    of steps with guesses. Without credit there are no guesses.
     """
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ class _Shared:
         return model.complete(text, stream=True, **{"tokens": -1, **settings})
 
     def finished(self, answer: "Answer", response: Any) -> None:
-        """Notes what `llm` stores about an answer."""
+        """Notes the facts that `llm` stores about an answer."""
         from .llm_messages import arguments_of
 
         for call in answer.tool_calls:

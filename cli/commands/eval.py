@@ -270,7 +270,7 @@ def seeds(text: str) -> tuple[int, int, int]:
 
 
 def notes(lm: "HarnessModel") -> None:
-    """Prints what a reader of the figures should know."""
+    """Prints notes for readers of the figures."""
     if lm.n_truncated:
         console.note(
             f"{lm.n_truncated} prompts did not fit the context of {lm.model.n_ctx} and lost their beginning. "

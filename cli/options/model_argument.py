@@ -1,4 +1,4 @@
-"""Help texts for the argument MODEL. What a model may be: library/pipeline/models.py."""
+"""Help texts for the argument MODEL, which library/pipeline/models.py resolves."""
 
 WHAT = "GGUF file, Hugging Face folder, or ORG/NAME[:TYPE] on Hugging Face"
 DEFAULT = f"{WHAT}. Default: bundled model."

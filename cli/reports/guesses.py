@@ -28,10 +28,10 @@ REFUSED = {
     "pairs": ("-pg", "prompts are read without guesses. -d is how much of the text comes first"),
     "parallel": ("-np", "one answer is measured at a time"),
     "profile": ("--profile", "a profile is of passes without guesses"),
-    "no_state": ("--no-state", "what a start costs is not measured beside guesses"),
-    "no_start": ("--no-start", "what a start costs is not measured beside guesses"),
-    "shape": ("--shape", "nobody can foretell what random weights say. Give a trained MODEL"),
-    "file_type": ("--type", "nobody can foretell what random weights say. Give a trained MODEL"),
+    "no_state": ("--no-state", "the costs of a start are not measured with guesses"),
+    "no_start": ("--no-start", "the costs of a start are not measured with guesses"),
+    "shape": ("--shape", "nobody can guess the tokens of random weights. Give a trained MODEL"),
+    "file_type": ("--type", "nobody can guess the tokens of random weights. Give a trained MODEL"),
 }
 
 

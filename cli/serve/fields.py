@@ -22,14 +22,14 @@ LONGEST_MS = 10**12  # milliseconds: thirty years
 
 
 class StreamOptions(Strict):
-    """What a stream reports besides the answer."""
+    """Options of a stream: reports besides the answer."""
 
     include_usage: bool = False
     include_obfuscation: Ignored
 
 
 class CacheFields(Strict):
-    """What happens to a conversation in the prompt cache after its answer."""
+    """How the prompt cache treats a conversation after its answer."""
 
     keep: Annotated[
         bool | None,

@@ -19,14 +19,14 @@ _TEXT, _NULL = {"type": "string"}, {"type": "null"}
 
 _ERRORS = {shape.name: shape.schema for shape in (errors.OPENAIS, *errors.SHAPES.values())}
 _WHY = {
-    400: "A field is wrong, or asks for what this server cannot leave out; the message names it.",
+    400: "A field is wrong or not supported; the message names it.",
     401: "The key is missing or wrong.",
     404: "There is no such thing.",
     408: "The body did not come in time.",
     413: f"The body is larger than {MOST_BODY} bytes.",
     429: "As many requests wait as may; Retry-After says in how many seconds to try again.",
     500: "An error inside the server.",
-    501: "The server was started without what this needs.",
+    501: "The server was started without an option that this route needs.",
     503: "The server ends, or the model no longer answers.",
     504: "The answer took longer than it may.",
     507: "The disk, or the part of it that the server may use, is full.",

@@ -74,7 +74,7 @@ class RequestJobs:
                 job.on_read = partial(self._tell_read, index)
 
     def _end(self, index: int, before: Callable[[], None] | None) -> None:
-        """Handles the end of an answer. before: what else to do first."""
+        """Handles the end of an answer. before: called first."""
         try:
             if before is not None:
                 before()

@@ -57,7 +57,7 @@ class Glm5Next(KimiLinear):
             if getattr(h, name) != right:
                 raise h.wrong(w.gguf, name, str(right))
         if not h.q_rank:
-            raise h.wrong(w.gguf, "q_rank", "1 or more: the indexer reads what queries are made of")
+            raise h.wrong(w.gguf, "q_rank", "1 or more: the indexer reads the queries' latent vectors")
         if h.n_chosen % h.n_pool:
             raise h.wrong(w.gguf, "n_chosen", f"a multiple of kpool = {h.n_pool}")
         index = PoolIndex(h.n_index_head, h.d_index, h.n_pool, h.n_chosen // h.n_pool, h.index_eps)

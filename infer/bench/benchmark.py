@@ -68,7 +68,7 @@ class BenchTest:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What to measure: every combination of the lists; in each, every prompt, generation and pair."""
+    """The measurements: every combination of the lists; in each, every prompt, generation and pair."""
 
     prompts: Sequence[int] = (512,)
     gens: Sequence[int] = (128,)

@@ -1,7 +1,7 @@
 """Measures the machine's limits, so that a kernel's rate can be stated as a share of them.
 
 Small loops in LLVM IR, compiled for this CPU in some milliseconds: reading memory, f32 multiply-add in registers, and
-8-bit (and BF16) dot products in registers. A data sheet does not say what a virtual machine gets today.
+8-bit (and BF16) dot products in registers. A data sheet does not have the speed of a virtual machine today.
 """
 
 import ctypes

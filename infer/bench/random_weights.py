@@ -14,7 +14,7 @@ _TILE = 1 << 22
 
 
 class Fill(Enum):
-    """What a tensor is filled with."""
+    """The random values of a tensor."""
 
     WEIGHT = auto()
     """Standard deviation 1 / sqrt(columns); normal in F32, F16 and BF16, uniform codes in blocks."""

@@ -94,7 +94,7 @@ class Estimate:
     def longest(self, machine: MachineMemory, *, n_seq: int = 1, kv_type: KVTypeName = "f16", cache: int = 0) -> int:
         """The context of each of n_seq sequences, at most `usual_context`, with `cache` bytes for the prompt cache.
 
-        It is what `LoadedModel.load` chooses, or 0 where that would choose a short context that does not fit.
+        `LoadedModel.load` chooses the same, except a short context that does not fit: then 0.
         """
         wished, needs = self.usual_context, self._needs(kv_type)
         room = Room(machine, self._engine.gguf.nbytes, self._working(wished, n_seq > 1), cache)

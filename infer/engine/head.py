@@ -33,7 +33,7 @@ class HeadPart(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What a head uses of its model: matrices, and the address of the last norm (0: no norm)."""
+    """The parts of its model that a head uses: matrices, and the address of the last norm (0: no norm)."""
 
     embedding: Weight
     output: Weight

@@ -97,7 +97,7 @@ class HeadPasses:
                 parts[-1].append(HeadSegment(s.slot, s.tokens[at:end], s.states[at:end], s.wanted and is_last))
                 room -= end - at
                 at = end
-                if not is_last:  # the rest needs what this part keeps, so it goes into the next pass
+                if not is_last:  # the rest reads the memory of this part, so it goes into the next pass
                     room = 0
         return parts
 

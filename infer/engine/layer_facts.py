@@ -1,4 +1,4 @@
-"""What the layers of a file are and keep, from metadata and tensor names alone: the layers themselves declare it."""
+"""Kinds and memory of a file's layers, as the layers declare them, from metadata and tensor names alone."""
 
 import math
 import re

@@ -223,12 +223,12 @@ class Network:
 
     @property
     def specs(self) -> Specs:
-        """What the layers keep per sequence."""
+        """The layers' memory per sequence."""
         return [spec for part in self.parts for spec in part.layer.memory()]
 
     @property
     def all_specs(self) -> Specs:
-        """What the layers keep, and the head that guesses tokens ahead, in a memory of its own."""
+        """The memory of the layers and of the head that guesses tokens ahead, per sequence."""
         return [*self.specs, *(self.head.specs if self.head else ())]
 
     def add_body(

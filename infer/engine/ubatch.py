@@ -68,7 +68,7 @@ class Control:
         return out_rows, targets
 
     def copied(self) -> dict[str, np.ndarray]:
-        """A copy of what `fill` wrote."""
+        """A copy of the values that `fill` wrote."""
         c = self._arrays
         n_tok, n_seg = (int(n) for n in c["ctl"][:2])
         sizes = {"tokens": n_tok, "pos": n_tok, "rope_pos": n_tok, "slot": n_tok, "seg": 4 * n_seg}

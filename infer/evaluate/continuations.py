@@ -147,7 +147,7 @@ class _Text:
         return min(begin for _, begin in self.pairs)
 
     def predicted(self, place: int) -> list[tuple[int, int]]:
-        """What the logits after token `place` predict: (pair number, index in its continuation)."""
+        """The tokens that the logits after token `place` predict: (pair number, index in its continuation)."""
         return [(number, place - begin) for number, begin in self.pairs if begin <= place]
 
 

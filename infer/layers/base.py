@@ -31,7 +31,7 @@ class Layer(Protocol):
         """Request the tensors. Raises FormatError when one is missing or has another shape."""
 
     def memory(self) -> tuple[MemorySpec, ...]:
-        """What the layer keeps per sequence."""
+        """The layer's memory per sequence."""
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows: ...
 

@@ -81,7 +81,7 @@ class IndexedAttention(Attention):
         return listed.attend(b, q, self._lists, memory)
 
     def _chosen(self, b: Builder, x: Rows, memory: HybridMemory) -> Lists:
-        """Store the keys of the groups that the batch completes; return the lists of what its tokens attend to."""
+        """Store the keys of the groups that the batch completes; return the lists that its tokens attend to."""
         key = self.mean.entries(b, memory, b.matmul(x, self.w_index_k, "index_k"))
         self._finish(b, key, "k", 1, starts_of_groups(b, self.every), memory)
         self.index_keys.store(b, key, memory)

@@ -75,7 +75,7 @@ class PooledLatentAttention(LatentAttention):
         return self.listed.attend(b, query, lists, memory)
 
     def _choose(self, b: Builder, x: Rows, low: Rows, memory: HybridMemory) -> Lists:
-        """Store the keys of the pools that the batch completes, and choose what every token attends to."""
+        """Store the keys of the pools that the batch completes, and choose the entries that every token attends to."""
         weight, bias = self.index_norm
         k = b.norm(b.matmul(x, self.w_index_k, "index_k"), weight, self.index.eps, name="index_norm", bias=bias)
         gate = b.matmul(x, self.w_pool_gate, "index_gate")

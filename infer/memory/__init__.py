@@ -1,4 +1,4 @@
-"""What a model remembers of its sequences."""
+"""A model's memory of its sequences."""
 
 from .attention import AttentionSpec
 from .cache import PromptCache

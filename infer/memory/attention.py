@@ -18,7 +18,7 @@ ArrayLayout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What one attention layer keeps per token: `n_kv` heads of `d_head` keys and `d_value` values.
+    """The memory of one attention layer per token: `n_kv` heads of `d_head` keys and `d_value` values.
 
     rotation  RoPE of the keys; None: keys do not depend on their position
     window    a token attends to the last `window` tokens; 0: to all

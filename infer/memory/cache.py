@@ -265,7 +265,7 @@ class PromptCache:
             node = node.parent
 
     def worth(self, node: Node, point: Checkpoint) -> float:
-        """What giving up a checkpoint would cost: see the module's docstring."""
+        """The cost of giving up a checkpoint: see the module's docstring."""
         before = (p for part in node.path() for p in part.checkpoints if p < point.position)
         return self._worth(point, max(before, default=0))
 

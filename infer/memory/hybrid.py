@@ -27,7 +27,7 @@ from .positions import Places, Positions
 from .recurrent import RecurrentMemory
 
 MOST_PIECES = 32  # states that one run can leave for a sequence
-SPARE_SHARE = 4  # spare memory takes at most 1 / SPARE_SHARE of what can still be mapped
+SPARE_SHARE = 4  # spare memory takes at most 1 / SPARE_SHARE of the bytes that can still be mapped
 
 
 def plan_memory(
@@ -109,7 +109,7 @@ class HybridMemory:
         # up to here single tokens can be appended without `begin`: pages are there, and nothing is shared
         self.writable = [0] * n_seq_max
         self.positions = [Positions() for _ in range(n_seq_max)]
-        # moved sequences -> number of leading tokens whose memory is still what the model computes for the text
+        # moved sequences -> number of leading tokens whose memory the model has computed for this text
         self._computed: dict[int, int] = {}
         self.learned_positions = False  # whether the memory depends on learned position embeddings
         self._moves: dict[int, Move] = {}  # begun, neither finished nor abandoned
@@ -155,7 +155,7 @@ class HybridMemory:
         return f"{past} tokens and {n} more{at}" if past else f"{n} tokens{at}"
 
     def computed(self, seq: int) -> int:
-        """Number of leading tokens whose memory is what the model computes: all, unless tokens were moved."""
+        """Number of leading tokens whose memory the model has computed for this text: all, unless tokens were moved."""
         past = int(self.n_past[seq])
         return min(past, self._computed.get(seq, past))
 

@@ -6,8 +6,8 @@ Keys and values lie in the order of the sequence, without a hole; positions are 
 rotated further to their new position, whatever their type (f16 and q8_0 are rounded once more). Recurrent layers have
 no positions: they only record the new ones.
 
-After a move the memory is not what the model would compute for the remaining tokens, since these were computed next to
-others at other positions. So `computed` counts the unchanged leading tokens: the rest is never taken for the memory of
+After a move the model would compute another memory for the remaining tokens, which were computed next to others at
+other positions. So `computed` counts the unchanged leading tokens: the rest is never taken for the memory of
 their text.
 """
 

@@ -1,4 +1,4 @@
-"""What a model needs of a machine's memory, and the longest context that fits.
+"""The memory that a model needs, and the longest context that fits a machine.
 
 Mapped memory becomes resident only when it is written, so a long context costs nothing until it is used. But a text
 that grows into it must find the memory there: with the default context all sequences can be full at a time.
@@ -111,7 +111,7 @@ class Room:
 
     @property
     def grantable(self) -> int:
-        """Bytes for sequences, at most half of what can be mapped: threads, machine code and the cache need some."""
+        """Bytes for sequences, at most half of the mappable ones: threads, machine code and the cache need some."""
         return min(self.of_sequences, self.machine.mappable // _MAPPED_SHARE)
 
 

@@ -43,7 +43,7 @@ class Pins:
         return {id(point) for node in self.nodes for point in _points(node)}
 
     def nbytes(self, nodes: Iterable[Node] | None = None) -> int:
-        """Bytes of what the pins of `nodes` (default: all) hold, even if others also own it."""
+        """Bytes of the pages and checkpoints that pins of `nodes` (default: all) hold, alone or with other owners."""
         nodes = self.nodes if nodes is None else list(nodes)
         points = {id(point): point for node in nodes for point in _points(node)}
         return len(_pages(nodes)) * self.memory.attention.bytes_per_page + sum(map(self._size, points.values()))

@@ -20,7 +20,7 @@ Key = int | tuple[int, str]  # a layer, or one of its parts
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """What one layer keeps, in f32: the last inputs of a convolution, and the state of a scan.
+    """The memory of one layer, in f32: the last inputs of a convolution, and the state of a scan.
 
     The convolution keeps d_conv - 1 inputs of n_channel channels, the scan n_head x n_lane x depth (see
     kernels/recurrent/states.py). A layer without a scan has no heads.

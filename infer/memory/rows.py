@@ -14,7 +14,7 @@ from ..kernels.attention.kv import PAGE, KVType, padded_head, rows_of_page
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """What one layer keeps for every `every` tokens from the beginning of a sequence: n_head rows of n values.
+    """The memory of one layer for every `every` tokens from the beginning of a sequence: n_head rows of n values.
 
     part   which of the layer's rows: part of the name of its arrays
     mixer  the kind of the layer, in words

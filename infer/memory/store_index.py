@@ -218,7 +218,7 @@ class StoreIndex:
             return names
 
     def _take_out_onward(self, ids: Tokens, ways: dict[int, FileHeader | None], root: bytes) -> list[str]:
-        """Remove what continues a text from its end, which may lie within a piece or after one; returns the names."""
+        """Remove continuations of a text from its end, which may lie within a piece or after one; returns the names."""
         waiting: list[FileHeader] = []
         for start, way in ways.items():
             rest = ids[start:]

@@ -1,8 +1,9 @@
 """Between which blocks a model can be cut, which values cross there, and which cuts make stages of equal size.
 
-Found in the program recorded for one token, by what a block uses from earlier blocks. The residual stream and f32 rows
-that layers leave to later ones by name can cross. Two things cannot: the memory of another block (layers that use keys
-and values of an earlier one), and lists of chosen tokens. Every stage computes values that depend on the batch alone.
+Found in the program recorded for one token, by the values that a block uses from earlier blocks. The residual stream
+and f32 rows that layers leave to later ones by name can cross. Two things cannot: the memory of another block (layers
+that use keys and values of an earlier one), and lists of chosen tokens. Every stage computes values that depend on the
+batch alone.
 """
 
 from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from .staged_cache import StagedCache
 from .staged_engine import Passes, StagedEngine
 
 MOST_LOSSES = 3  # losses of stages during one call; after more, something else is wrong
-# What sequences held: tokens, logits, and whether reading these tokens again gives the same memory.
+# Contents of sequences: tokens, logits, and whether reading these tokens again gives the same memory.
 _Held = dict[Slot, tuple[list[int], np.ndarray | None, bool]]
 
 

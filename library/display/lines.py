@@ -1,4 +1,4 @@
-"""Text lines for a terminal, and what the terminal can show."""
+"""Text lines for a terminal, and the terminal's abilities."""
 
 import os
 import sys

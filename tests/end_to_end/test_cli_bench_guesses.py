@@ -120,7 +120,7 @@ def test_an_answer_that_differs(cli: Cli, files: dict[str, Path], monkeypatch: p
         ("m.gguf --spec mtp --profile", "--profile does not go with"),
         ("m.gguf --spec ngram --no-start", "--no-start does not go with"),
         ("m.gguf --spec ngram --no-state", "--no-state does not go with"),
-        ("--shape mamba-130m --spec ngram", "--shape does not go with --spec and --draft: nobody can foretell"),
+        ("--shape mamba-130m --spec ngram", "--shape does not go with --spec and --draft: nobody can guess"),
         ("m.gguf --spec ngram --type Q4_0", "--type does not go with"),
         ("m.gguf -f t.txt", "-f is the text that guesses go on from. Add --spec or --draft"),
         ("m.gguf --spec none -f t.txt", "-f is the text that guesses go on from"),

@@ -83,7 +83,7 @@ async def about_version(_served: Served, _: Request) -> Response:
 
 
 async def slots(served: Served, request: Request) -> Response:
-    """The slots for answers, and what each is doing."""
+    """The slots for answers, and the job of each."""
     if not served.slots:
         return errors.response(501, "this server does not show its slots (--no-slots)")
     running = {job.place: job for job in served.answers.running}

@@ -100,7 +100,7 @@ class ResponsesRequest(Strict):
     prompt_cache_retention: Ignored
 
     def unheeded(self) -> Iterator[tuple[str, str]]:
-        """Adds what a response cannot contain, and how a conversation that does not fit would be cut."""
+        """Adds values of `include` that are not supported, and `truncation`."""
         yield from super().unheeded()
         for name in self.include or ():
             if name not in INCLUDED:

@@ -1,4 +1,4 @@
-"""What the chat and completions APIs of OpenAI share."""
+"""The common part of OpenAI's chat and completions APIs."""
 
 import json
 import time

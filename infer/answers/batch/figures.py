@@ -1,4 +1,4 @@
-"""Counts of what a batcher has done. Written by the thread that steps; any thread may read them."""
+"""Counts of a batcher's work. Written by the thread that steps; any thread may read them."""
 
 from collections import Counter
 from typing import TYPE_CHECKING

@@ -90,7 +90,7 @@ class Places:
         return Carried(len(ids), path.stat().st_size)
 
     def erase(self, place: int) -> int:
-        """Forgets the last text of a place, except what other texts also begin with; returns how many tokens it had.
+        """Forgets the last text of a place, except prefixes of other texts; returns how many tokens it had.
 
         Raises PlaceBusyError.
         """

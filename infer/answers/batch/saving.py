@@ -60,7 +60,7 @@ def model_key(model: LoadedModel) -> bytes:
 
 
 class Saver:
-    """documents: by name, letters only; `StoreFolder.read_json` reads what an earlier process left."""
+    """documents: by name, letters only; `StoreFolder.read_json` reads an earlier process's."""
 
     def __init__(self, service: Service, store: CacheStore, documents: Mapping[str, Document] | None = None) -> None:
         self.service, self.store, self.documents = service, store, dict(documents or {})

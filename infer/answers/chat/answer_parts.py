@@ -50,7 +50,7 @@ class _Prose:
         self._white = []
 
     def add(self, text: str) -> str:
-        """Adds text; returns what can be passed on now."""
+        """Adds text; returns the text that can be passed on now."""
         body = text.rstrip(WHITE)
         if not body and not (self.begun and self.keeps_back):
             self._white.append(text)

@@ -1,4 +1,4 @@
-"""How one model chats: its template, the format of its thoughts and calls, and what each answer needs.
+"""How one model chats: its template, the format of its thoughts and calls, and the objects for each answer.
 
 dialect = Dialect(template, tokenizer)                           # once per model
 exchange = dialect.exchange(messages, ChatOptions(tools=tools))  # for one answer
@@ -36,7 +36,7 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """What an answer may use besides the messages.
+    """Options of an answer, besides the messages.
 
     choice    whether tools are to be called
     parallel  one answer may contain several calls; None: unless `choice` requires one

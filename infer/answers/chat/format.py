@@ -1,4 +1,4 @@
-"""How a model writes thoughts and tool calls: found by probing.py in what its template renders, never by its name.
+"""How a model writes thoughts and tool calls: found by probing.py in its template's renderings, never by its name.
 
     format = probed(template)                                   # once per model
     reader = AnswerReader(format, tools)                        # once per answer: text in, thoughts, text and calls out
@@ -121,7 +121,7 @@ class ThoughtFormat:
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """What a model's template supports.
+    """The features of a model's template.
 
     thoughts  None: the template has no thoughts
     calls     how calls are written; FALLBACK if the template has no tools: then we describe them to the model

@@ -4,7 +4,7 @@
     ... an answer follows prompt.text, and AnswerReader(..., thinks=prompt.thinks) reads it
     messages.append(message_of(reader))
 
-messages.py converts what a template does not accept.
+messages.py converts messages that a template does not accept.
 """
 
 import json

@@ -14,7 +14,7 @@ _ESCAPES = {
     "\n": "", "\\": "\\", "'": "'", '"': '"',
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
 }  # fmt: skip
-_BEHIND = ("", *",:)]}")  # what may follow a string
+_BEHIND = ("", *",:)]}")  # text that may follow a string
 _DIGITS = {"x": 2, "u": 4, "U": 8}
 _HEX = "0123456789abcdefABCDEF"
 _OCTAL = "01234567"

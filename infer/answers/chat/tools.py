@@ -1,4 +1,4 @@
-"""The tools that a model may call, the client's choice among them, and the calls; checks what clients send.
+"""The tools that a model may call, the client's choice among them, and the calls; checks clients' input.
 
     tools = tools_of([{"type": "function", "function": {"name": "f", "parameters": {...}}}])
     choice = choice_of("auto", tools)
@@ -28,7 +28,7 @@ class Tool:
     """A function that the model may call.
 
     parameters  JSON schema of an object that calls must satisfy; {} for any object
-    as_given    what templates get: {"type": "function", "function": {...}}
+    as_given    the form for templates: {"type": "function", "function": {...}}
     notes       one sentence for each part of the given schema that is not enforced
     """
 

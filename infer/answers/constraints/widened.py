@@ -21,7 +21,7 @@ def widened(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The wider schema, and a sentence for each widened part.
 
-    schema  what `relaxed` returns
+    schema  from `relaxed`
     fault   returns why a form cannot be compiled; None if it can
     place   returns the JSON pointer of the part of such a form that is to blame
     """

@@ -1,4 +1,4 @@
-"""How often a draft is right, and what its passes cost: both measured while it guesses."""
+"""How often a draft is right, and the cost of its passes: both measured while it guesses."""
 
 from bisect import bisect
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a head that guesses tokens ahead knows of the texts in a model's slots: it reads along, one token later."""
+"""The texts in a model's slots, as the head that guesses tokens ahead knows them: it reads along, one token later."""
 
 from dataclasses import dataclass, field
 

@@ -16,7 +16,7 @@ UNLIKELY, TOGETHER = 0.5, 8
 
 
 class NGrams:
-    """A text, and what followed the last occurrence of its end (prompt lookup decoding: Saxena 2023)."""
+    """Guesses that a text continues as after the last occurrence of its end (prompt lookup decoding: Saxena 2023)."""
 
     def __init__(self, ids: Sequence[int], most: int = MOST) -> None:
         """most: tokens of one guess."""

@@ -68,5 +68,5 @@ class LineSettings:
 
     @property
     def key(self) -> list[Any]:
-        """What tells answers with these settings from others."""
+        """Values that differ if the settings differ: for the key of an answer."""
         return [sorted(self.sampling.items()), self.max_tokens, self.stop, self.parse_special]

@@ -217,7 +217,7 @@ class PreparedPrompt:
 
 
 def counted(job: "Job") -> tuple[int, ...]:
-    """What an answer adds to the last six fields of a `BatchResult`."""
+    """The values that an answer adds to six fields of a `BatchResult`, from prompt_tokens on."""
     result = job.result
     return (
         len(job.ids), result.prompt_tokens, len(result.ids), result.discarded, result.guessed - result.forced,
@@ -319,7 +319,7 @@ class PromptBatch:
         return ids
 
     def prepared(self, prompt: PromptLine) -> PreparedPrompt:
-        """What all answers to a prompt share. Raises UsageError if it does not fit the context."""
+        """The part that all answers to a prompt share. Raises UsageError if the prompt does not fit the context."""
         from ..drawing.context_shift import kept_tokens
 
         ids = self.ids(prompt)

@@ -1,6 +1,6 @@
-"""Runs samplers one after the other, in any order: what each leaves of the candidates.
+"""Runs samplers one after the other, in any order: each leaves some of the candidates.
 
-A sampler is a function of the candidates and of a `Chain`, which has the settings and what the samplers remember. The
+A sampler is a function of the candidates and of a `Chain`, which has the settings and the samplers' memory. The
 default order has a faster path in sampler.py, with the same candidates and probabilities.
 """
 
@@ -88,7 +88,7 @@ class Candidates:
 
 @dataclass
 class Chain:
-    """The settings, and what the samplers remember of the text.
+    """The settings, and the samplers' memory of the text.
 
     uniform  returns a random number in [0, 1)
     recent   tokens that the penalties count, and how often each occurs
@@ -127,7 +127,7 @@ class Chain:
         self.said.extend(said)
 
     def run(self, logits: np.ndarray, plan: Sequence[str]) -> Candidates:
-        """What the named samplers leave of all tokens, one after the other: logits f32 [n_vocab]."""
+        """The candidates that the named samplers leave, run one after the other on all tokens: logits f32 [n_vocab]."""
         rest = list(plan)
         # shortcuts for the usual first samplers: some change single logits, some need no list of all tokens
         while rest and rest[0] in ("penalties", "dry"):
@@ -164,7 +164,7 @@ class Chain:
         return logits
 
     def repeated(self) -> dict[int, float]:
-        """What DRY subtracts from the logits of tokens."""
+        """DRY's penalties by token, to subtract from logits."""
         params = self.params
         found = dry.repeats(self.said, self.breakers, params.dry_allowed_length)
         # a breaker is never a repetition

@@ -18,7 +18,7 @@ LN_MOST, MOST = 88.7, 3e38  # of a penalty: f32 overflows beyond it
 
 
 class TokenTexts(Protocol):
-    """What the breakers need of a tokenizer."""
+    """The part of a tokenizer that the breakers need."""
 
     @property
     def n_vocab(self) -> int: ...

@@ -24,8 +24,8 @@ QUICK = ("penalties", "top_k", "top_p", "min_p", "temperature")  # in this order
 
 
 class Sampler:
-    """Samples tokens; its state is the random generator, the recent tokens, and what mirostat and adaptive_p have
-    learned.
+    """Samples tokens. Its state: the random generator, the recent tokens, and the values that mirostat and adaptive_p
+    adapt.
 
     The same params, seed and logits give the same tokens with any version of numpy: PCG64's raw 64-bit output is used,
     which numpy promises never to change.
@@ -145,7 +145,7 @@ class Sampler:
             if not all(0 <= token < self.n_vocab for token in (*recent, *said)):
                 raise ValueError
             selection = _selection(self.params, self.n_vocab)
-            # what another sampler has learned is of no use
+            # values that another sampler has adapted are useless
             if selection is not None and "learnt" in state and state.get("learner", selection.NAME) == selection.NAME:
                 selection.set_state(state["learnt"])
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # OverflowError: infinity
@@ -210,7 +210,7 @@ class Sampler:
 
 
 def _is_quick(params: SamplingParams, plan: tuple[str, ...]) -> bool:
-    """Whether the plan is some of QUICK's samplers in their order, without what only chain.py supports."""
+    """Whether the plan is some of QUICK's samplers in their order, without settings that only chain.py supports."""
     in_order = [name for name in QUICK if name in plan] == list(plan)
     # a temperature of 0 takes the best token: see `Sampler._greedy`
     return in_order and params.min_keep <= 1 and params.dynatemp_range <= 0

@@ -1,4 +1,4 @@
-"""State files between two runs: reads what one says about itself, and continues from it.
+"""State files between two runs: reads the facts in one, and continues from it.
 
 seq = restored(model, path, sampler)
 form = form_behind(seq, asked, forms, goes_on=not ids)
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StateInfo:
-    """What a state file says about itself."""
+    """Facts about a state file, as written in it."""
 
     path: Path
     nbytes: int

@@ -15,8 +15,8 @@ from ..stops import look
 from .special import SpecialMatcher
 from .vocabulary import Vocabulary
 
-Place = Literal["nothing", "token", "text"]  # what precedes a stretch of text
-UNKNOWN_TEXT = " \u2047 "  # what sentencepiece prints for its unknown token
+Place = Literal["nothing", "token", "text"]  # before a stretch of text
+UNKNOWN_TEXT = " \u2047 "  # sentencepiece's text for its unknown token
 _UNKNOWN = UNKNOWN_TEXT.encode()
 SLICE = 1 << 18  # characters of a text after which a slice ends at the next possible cut
 LONG = 1 << 12  # characters; a shorter text is encoded in less than 10 ms
@@ -155,7 +155,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode_text(self, text: str, after: Place) -> list[int]:
-        """Ids of a stretch of plain text (not empty). after: what precedes it."""
+        """Ids of a stretch of plain text (not empty). after: the kind of thing before it."""
 
     @abstractmethod
     def _piece(self, token: int) -> bytes: ...
