@@ -222,11 +222,11 @@ def server_limits() -> str:
         ("until a head is there", f"{bounds.head_seconds:g} s", "408"),
         ("until a body is there", f"{bounds.body_seconds:g} s", "408"),
         ("between two requests of a connection", f"{bounds.idle_seconds} s", "it is closed"),
-        ("reading what was answered", f"{size_text(LEAST_READ)} in {bounds.unread_seconds:g} s", "it is closed"),
+        ("reading an answer", f"{size_text(LEAST_READ)} in {bounds.unread_seconds:g} s", "it is closed"),
         (
             "tokens of a stream that wait to be read",
             str(request_jobs.MOST_AHEAD),
-            "no more are drawn until half are read",
+            "no more are sampled until half are read",
         ),
         ("the same after a shift of the context", str(request_jobs.MOST_UNREAD), "an error in the stream"),
         ("candidates of tokens in a whole answer", str(request_jobs.MOST_LISTED), "400: a stream lists any number"),
