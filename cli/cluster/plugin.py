@@ -43,7 +43,7 @@ class Fits(WorkerPlugin):
         self.client, self.first, self.asked, self.n_threads = client, first, asked, n_threads
 
     async def setup(self, worker: Worker) -> None:
-        """Checks the worker, in its process; a worker that does not fit leaves the cluster."""
+        """Checks this worker, which leaves the cluster if it does not fit."""
         try:
             await asyncio.to_thread(
                 checked, self.client, self.first, self.asked, self.n_threads or worker.state.nthreads
@@ -58,13 +58,13 @@ class Fits(WorkerPlugin):
         self.worker, self.bandwidth = worker, worker.bandwidth
 
     def transition(self, key: Any, start: str, finish: str, **_more: Any) -> None:
-        """Keeps Dask's estimate of bandwidth: Dask uses the sizes that results state, and a `Beginning` states a false
+        """Keeps Dask's estimate of bandwidth, which uses the sizes that results state: a `Beginning` states a false
         one."""
         if start == "flight" and finish == "memory" and str(key).startswith(BEGINNING):
             self.worker.bandwidth = self.bandwidth
 
     def teardown(self, worker: Worker) -> Any:
-        """At the end of the run, frees the models that the worker holds, in its process."""
+        """Frees the worker's models at the end of the run."""
         return asyncio.to_thread(HERE.release)
 
 
@@ -75,11 +75,11 @@ class Shares(WorkerPlugin):
         self.key, self.value = key, value
 
     def setup(self, worker: Worker) -> None:
-        """Stores the value, in the worker's process."""
+        """Stores the value on this worker."""
         HERE.share(self.key, self.value)
 
     def teardown(self, worker: Worker) -> Any:
-        """At the end of the run, drops the value, in the worker's process."""
+        """Drops the value at the end of the run."""
         return asyncio.to_thread(HERE.forget, self.key)
 
 

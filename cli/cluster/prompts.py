@@ -195,8 +195,10 @@ class _Answers:
         return n_done / (time.monotonic() - self.began) if n_done > sum(self.slots.values()) else 0.0
 
     def _beginning(self, branch: GroupBranch) -> "Future[prompt_worker.Beginning]":
-        """The future of the `Beginning` of a branch, on its worker. It states a size so large that Dask does not move
-        it; for the last branches, a size that takes as long to move as the beginning takes to read."""
+        """The future of a branch's `Beginning`. It states a size so large that Dask does not move it; for the last
+        branches, a
+        size that takes as long to move as the beginning takes to read.
+        """
         if branch.beginning is None:
             group, rate = branch.group, self._rate()
             n_bytes = self.memory * 9 // 10

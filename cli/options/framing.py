@@ -71,7 +71,7 @@ class Framing:
     def asks(
         self, template: "ChatTemplate | None", asks: Asking, name: str, *, is_bundled: bool, goes_on_raw: bool
     ) -> bool:
-        """Whether the model answers one text in `template` instead of continuing it; a note in a terminal says which.
+        """Whether one text is answered in `template` instead of continued; a note in a terminal says which.
 
         name         of the model, for messages
         goes_on_raw  the state file before the text holds a raw text

@@ -24,7 +24,7 @@ Places = set[Place]
 
 
 class StagedCache(PromptCache):
-    """A `PromptCache` whose pages and rows the stages also save in files."""
+    """The leader's prompt cache."""
 
     memory: LedMemory
 
@@ -54,8 +54,7 @@ class StagedCache(PromptCache):
         return {(p, pages.versions[p]) for p in held_pages}, {(r, rows.versions[r]) for r in held_rows}
 
     def take_up(self) -> None:
-        """After all stages were opened again, load the pages and rows that all stages have saved, and forget the
-        others."""
+        """After all stages were opened again, load what all stages have saved and forget the rest."""
         answers = self._foreman.put(AskKept()).wait(None)
         pages, rows = _everywhere(answers, "pages"), _everywhere(answers, "rows")
         self._forget_pages_but({p for p, _ in pages & self._held()[0]})

@@ -49,22 +49,16 @@ def generate(  # noqa: PLR0913  the settings of one answer
 
     prompt_ids  may be empty if the sequence has logits (a restored state, an answer to be continued)
     max_tokens  -1: until the context is full; with `keep`, without end
-    stop        strings that end the text; they are found across tokens and are not part of it
-    ignore_eos  tokens that end an answer are never sampled
     progress    (done, total) while the prompt is processed
     tokenizer   None: the model's own
     boundaries  positions in the whole text that later texts may continue from: see Sequence.prefill
     speculate   guess tokens with the model's `guessers`: the same tokens in fewer passes
     keep        tokens at the beginning of the sequence that stay when the context is full, while half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
-    constraint  the form of the answer, which only this answer may use from now on
-    n_top       each piece has logprobs: its token's and the n_top largest; None: no logprobs
-    sampled     logprobs are taken after the sampler
-    shown       special tokens that are part of the answer's text (chat/marks.py)
-    budget      of its thoughts, also for this answer only
 
-    Raises UsageError if there is nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the
-    model computes ends the generation with reason "interrupt", and keeps the text so far.
+    stop, ignore_eos, constraint, n_top, sampled, shown, budget: see Drawing. Raises UsageError if there is nothing to
+    generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends the generation with
+    reason "interrupt", and keeps the text so far.
     """
     tokenizer = tokenizer or seq.tokenizer
     drawing = Drawing(sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint, shown, budget)

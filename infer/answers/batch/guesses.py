@@ -17,7 +17,7 @@ class AnswerText(NGrams):
     """A prompt and its answer while it is sampled; not processed before a guess is needed."""
 
     def __init__(self, prompt: Sequence[int], drawn: Sequence[int]) -> None:
-        """drawn: the sampled tokens, a list that grows with the answer."""
+        """drawn: the sampled tokens; the list grows."""
         super().__init__(())
         self._prompt: Sequence[int] = prompt
         self._drawn, self._n_drawn = drawn, 0

@@ -68,5 +68,5 @@ class LineSettings:
 
     @property
     def key(self) -> list[Any]:
-        """Values that differ if the settings differ: for the key of an answer."""
+        """The settings as a part of an answer's key."""
         return [sorted(self.sampling.items()), self.max_tokens, self.stop, self.parse_special]

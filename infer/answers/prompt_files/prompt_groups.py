@@ -32,8 +32,8 @@ class Group:
     members  indices of the prompts, in their order
     shared   tokens of the common prefix; 0: a single prompt
     work     of all answers, in tokens of a prompt; the common prefix counts once
-    parts    for each member: lengths of the prefixes after which other prompts differ from it, in rising order. The
-             worker keeps checkpoints there: with one slot it sees no other prompt while it reads one
+    parts    for each member: lengths of the prefixes after which other prompts differ, rising. The worker keeps
+             checkpoints there: with one slot it sees no other prompt while it reads one
     """
 
     members: tuple[int, ...]
