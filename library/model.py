@@ -222,8 +222,7 @@ class Model:
         return Score(tuple(i for i, _ in scored), tuple(stream.push(i) for i, _ in scored), tuple(p for _, p in scored))
 
     def _tokens_behind(self, given: str, text: str) -> tuple[int, list[int]]:
-        """The tokens of both texts, and how many at the start are not scored: the tokens of `given`, and always the
-        first."""
+        """The tokens of both texts, and how many are not scored: the tokens of `given`, and always the first."""
         tokenizer = self.tokenizer
         ids = tokenizer.encode(given + text)
         if not given:

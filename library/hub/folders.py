@@ -133,7 +133,7 @@ def read_note(repository: str, revision: str) -> Listing | None:
 
 
 def known(repository: str, revision: str) -> Iterator[tuple[Listing, bool]]:
-    """File lists of a revision that are known without the network, and whether each is complete."""
+    """File lists of a revision that need no network, and whether each is complete."""
     commit, note = commit_of(repository, revision), read_note(repository, revision)
     if commit is not None and (note is None or note.commit != commit):
         yield Listing(repository, commit, tuple(present(repository, commit))), False

@@ -41,9 +41,7 @@ class Queue:
 def gives_way(running: Sequence[RunningJob], client: object, *, for_turns: bool) -> RunningJob | None:
     """The answer that is set aside for a job of this client; None: the job waits. running: the oldest answer first.
 
-    An answer that nobody reads goes first; then, if `for_turns`, the oldest of the client with the most places, at
-    least
-    two more than this client's.
+    An answer that nobody reads goes first; then, if `for_turns`, the oldest of the client with the most places.
     """
     counts, able = _counts(running), [answer for answer in running if answer.can_be_set_aside]
     if paused := [answer for answer in able if answer.is_paused]:
