@@ -194,7 +194,7 @@ def test_what_is_not_held_is_not_touched(monkeypatch: pytest.MonkeyPatch, gguf: 
     assert found.held.sum() == 0
     assert found.note("m.gguf") == (
         "numa: memory is spread over nodes 0-1; the cached part of m.gguf stays where it is: its file system does "
-        "not say what is cached. A copy made under numactl, interleaved, is spread."
+        "not say which pages are cached. A copy made under numactl, interleaved, is spread."
     )
 
 

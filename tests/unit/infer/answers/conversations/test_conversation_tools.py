@@ -208,7 +208,7 @@ def test_what_cannot_be_asked_for(asked: ChatOptions, says: str) -> None:
 
 
 def test_without_a_template_there_are_neither(unconstrained: list[ToolChoice]) -> None:
-    with pytest.raises(UsageError, match="need a chat template, and there is none"):
+    with pytest.raises(UsageError, match="need a chat template, and the model has none"):
         talk(FakeModel(), None, asked=ASKED)
 
 
