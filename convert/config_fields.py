@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import shown
 from .architectures.family import Family
 from .checkpoint import Config
 
-# By reason, of every family; in the text's part of a multimodal config too.
+# By reason, for every family; also for the text part of a multimodal config.
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "only training: initial values, dropout, losses": (
         "initializer_range", "initializer_factor", "attention_dropout", "hidden_dropout", "hidden_dropout_prob",
@@ -20,7 +20,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
         "residual_dropout", "embedding_dropout", "router_aux_loss_coef", "z_loss_coefficient", "output_router_logits",
         "rescale_prenorm_residual", "gradient_checkpointing", "problem_type",
     ),
-    "only how transformers computes: memory, speed, what it returns; the result is the same up to rounding": (
+    "only how transformers computes: memory, speed, form of its outputs; the result is the same up to rounding": (
         "use_cache", "chunk_size_feed_forward", "num_logits_to_keep", "use_mamba_kernels", "use_mambapy",
         "use_falcon_mambapy", "use_associative_scan", "mamba_chunk_size", "chunk_size", "use_mem_eff_path",
         "residual_in_fp32", "mamba_ssm_cache_dtype", "mamba_ssm_dtype", "pretraining_tp", "torchscript",
@@ -57,7 +57,7 @@ REFUSED: Mapping[str, tuple[object, ...]] = {
     "add_cross_attention": (False,),
 }
 
-# Objects whose fields are those of a model, not of one setting.
+# Objects that hold fields of a model, not the parts of one setting.
 _MODELS = ("text_config.", "ssm_cfg.")
 # Objects that are checked elsewhere: the tensors show how they are quantized, and other layouts are refused.
 _OTHERS = ("quantization_config", "compression_config")

@@ -56,7 +56,7 @@ def plan(
     model_name: str | None = None,
     heads: bool = True,
 ) -> ConvertPlan:
-    """The plan of a conversion, after all checks except those of the weights' values."""
+    """The plan of a conversion, after all checks but the check of the weights' values."""
     return prepare(
         src,
         file_type=outtype,

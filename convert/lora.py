@@ -38,7 +38,7 @@ CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _NAME = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.[^.]+)?\.weight")
 _TYPES = {FileType.F32: GGMLType.F32, FileType.F16: GGMLType.F16, FileType.BF16: GGMLType.BF16}
-# Of PEFT's settings those that change what an adapter means, and the values under which it is plain LoRA.
+# PEFT's settings that change what an adapter means, with their values in plain LoRA.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",), "use_dora": (False,), "bias": ("none",), "lora_bias": (False,), "fan_in_fan_out": (False,),
     "alora_invocation_tokens": (), "modules_to_save": ([],), "trainable_token_indices": (), "megatron_config": (),
@@ -142,7 +142,7 @@ def _key_values(config: Config, name: str, kind: FileType, alpha: float) -> Iter
 
 def _config(folder: Path) -> Config:
     if not folder.is_dir():
-        raise UsageError(f"{shown(folder)} is not a folder. Give that of an adapter, with {CONFIG} and {WEIGHTS[0]}.")
+        raise UsageError(f"{shown(folder)} is not a folder. Give an adapter's folder, with {CONFIG} and {WEIGHTS[0]}.")
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(f"{shown(folder)} has no {CONFIG}. Give the folder of a PEFT adapter.")

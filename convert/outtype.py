@@ -41,7 +41,7 @@ def automatic(dtype: Dtype) -> FileType:
 
 
 def stated_type(file_type: FileType, kinds: Collection[GGMLType]) -> FileType:
-    """general.file_type for tensors of these types: that of MXFP4 experts, if there are any beside floats."""
+    """general.file_type for tensors of these types: `file_type`, or MXFP4_MOE for MXFP4 experts beside floats."""
     floats = FILE_TYPE_WEIGHT[file_type] in (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
     return FileType.MXFP4_MOE if GGMLType.MXFP4 in kinds and floats else file_type
 

@@ -24,7 +24,7 @@ from .plan import TensorJob
 
 SLICE_VALUES = 1 << 20  # values of a slice, about
 _SAME = {Dtype.F32: GGMLType.F32, Dtype.F16: GGMLType.F16, Dtype.BF16: GGMLType.BF16}
-# The bits of a float's exponent, all set in infinities and NaNs, and those of all but the sign.
+# Type, mask of a float's exponent (all bits set in infinities and NaNs), mask of all bits but the sign.
 _BITS: dict[Dtype, tuple[Any, int, int]] = {
     Dtype.F32: (np.dtype("<u4"), 0x7F800000, 0x7FFFFFFF),
     Dtype.F16: (np.dtype("<u2"), 0x7C00, 0x7FFF),
@@ -89,7 +89,7 @@ class SourceSlice:
 
     @property
     def padding(self) -> int:
-        """Rows of zeros behind this slice."""
+        """Rows of zeros after this slice."""
         return self.job.row.padding if self.stop == self.tensor.shape[0] else 0
 
     def _padded(self, values: np.ndarray) -> np.ndarray:
@@ -99,8 +99,8 @@ class SourceSlice:
 
     @property
     def nbytes(self) -> int:
-        """In the file, with its padding."""
-        # by its share of all rows: what is made of a row may have fewer values than the row
+        """Bytes in the file, with padding."""
+        # by its share of all rows: a transform may leave a row fewer values
         n_rows = sum(tensor.shape[0] for tensor in self.job.stored) + self.job.row.padding
         return (self.stop - self.start + self.padding) * self.job.planned.nbytes // n_rows
 

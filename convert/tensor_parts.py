@@ -1,7 +1,7 @@
 """A conversion in parts, for processes that see the checkpoint and the new file: each writes its own ranges.
 
 parts_of(...)  the parts; they can be pickled, and give the same result however often they are done
-fill(...)      does a part in some process, and returns the checksum of what it wrote
+fill(...)      writes a part, in any process, and returns the checksum of its bytes
 `check`        compares the file with the checksums
 """
 

@@ -27,8 +27,8 @@ from .plan import TensorJob, prepare
 from .planned import PlannedTensor
 from .stream import SourceSlice, slices
 
-# The most that rounding may change a value x: x times `relative` plus `absolute` (for what is subnormal). For Q8_0 x
-# is the largest of its block: half a step of 1/127, and the scale's own rounding to f16.
+# Rounding may change a value x by at most x * relative + absolute (the latter for subnormal values). For Q8_0 x is the
+# largest of its block: half a step of 1/127, and the scale's own rounding to f16.
 _RELATIVE = {GGMLType.F32: 0.0, GGMLType.F16: 2**-11, GGMLType.BF16: 2**-8, GGMLType.Q8_0: 0.5 / 127 + 2**-11 + 1e-5}
 _ABSOLUTE = {GGMLType.F32: 0.0, GGMLType.F16: 2**-25, GGMLType.BF16: 2**-134, GGMLType.Q8_0: 128 * 2**-25}
 

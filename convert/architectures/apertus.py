@@ -13,8 +13,8 @@ from .family import Row
 from .llama import LLAMA, Llama
 from .ungated import up_and_down
 
-# In the order of llama.cpp's keys. The numbers are those of a new model in transformers, for a vocabulary alone:
-# alphas stand before their softplus, which makes 0.3 and 0.8 of these.
+# In the order of llama.cpp's keys. Values of a new model in transformers, for a file without weights; the softplus of
+# the alphas is 0.3 and 0.8.
 XIELU: dict[str, float] = {"alpha_n": -1.0502256, "alpha_p": 0.20338232, "beta": 0.5, "eps": -1e-6}
 # transformers', for a config that says nothing about RoPE
 _ROPE: dict[str, Any] = {

@@ -21,7 +21,7 @@ LINEAR = {
 }
 POSITIONS = "embeddings.position_embeddings.weight"
 NORMS = {"attention.output.LayerNorm": "attn_output_norm", "output.LayerNorm": "layer_output_norm"}
-OLD = {".gamma": ".weight", ".beta": ".bias"}  # how TensorFlow's checkpoints call those of a norm
+OLD = {".gamma": ".weight", ".beta": ".bias"}  # a norm's tensors in TensorFlow's checkpoints
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Bert(Family):
             "pooler_type",
             "output_past",
         ),
-        "only of heads behind the encoder, which are left out",
+        "only heads after the encoder use it, and they are left out",
     )
     # heads for training; an embedding is taken before them
     dropped: ClassVar[tuple[str, ...]] = (

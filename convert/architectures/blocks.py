@@ -188,7 +188,7 @@ def swiglu_bias(
 
 
 def conv1d(hf: str, blk: str, n: int, d_conv: int, *, bias: bool) -> Iterator[Row]:
-    """The convolution before a scan, over n channels. llama.cpp needs a bias: zeros are written if there is none."""
+    """The convolution before a scan, over n channels. llama.cpp needs a bias: without one, zeros are written."""
     yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", n, d_conv, source_shape=(n, 1, d_conv))
     if bias:
         yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", n)

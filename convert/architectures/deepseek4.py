@@ -52,7 +52,7 @@ class CompressedRope(Keyed):
             refuse_scaling(main)
             shares = [part.number("partial_rotary_factor", default=1.0) for part in (main, compress)]
             if shares[0] != shares[1]:
-                raise compress.wrong("partial_rotary_factor", f"{shares[0]:g}, that of main")
+                raise compress.wrong("partial_rotary_factor", f"{shares[0]:g}, as in main")
             thetas = [part.number("rope_theta") for part in (main, compress)]
             share, nested = shares[0], True
         else:

@@ -115,7 +115,7 @@ class Ernie45Moe(Ernie45):
         yield from super().notes()
         if not all(self._has_experts(i) for i in range(self.first, self.n_layer)):
             yield (
-                "llama.cpp cannot load this file: there all layers behind the first "
+                "llama.cpp cannot load this file: there all layers after the first "
                 f"{self.first} have experts, here some have not"
             )
         if self.heads_ahead:

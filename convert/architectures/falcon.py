@@ -87,7 +87,7 @@ class Falcon(Decoder):
         # the checkpoint has, for each head of keys, its queries, then itself, then its values
         groups = np.arange((heads.n_head + 2 * heads.n_kv) * d).reshape(heads.n_kv, -1, d)
         order = np.concatenate([groups[:, part].reshape(-1) for part in (slice(-2), -2, -1)])
-        # of two norms, GGUF's attn_norm is that of the feed-forward part
+        # with two norms, GGUF's attn_norm is the feed-forward part's
         norms = (
             {"ln_mlp": "attn_norm", "ln_attn": "attn_norm_2"} if self.two_norms else {"input_layernorm": "attn_norm"}
         )

@@ -106,7 +106,7 @@ class FalconH1(Decoder):
         n, m, embedding = self.n_embd, self.multipliers, "model.embed_tokens.weight"
         into, outof = m["attention_in_multiplier"], scaled(m["attention_out_multiplier"])
         attention = (scaled(into), scaled(into * m["key_multiplier"]), scaled(into), outof)
-        # multipliers of what goes into a projection do not reach its bias
+        # the multiplier of a projection's input does not reach its bias
         biases = (None, scaled(m["key_multiplier"]), None, outof)
         parts = np.repeat(self.parts_of_ssm, self.ssm.parts)
         ssm = {

@@ -35,14 +35,14 @@ class Row:
     sources: tuple[str, ...]  # Hugging Face names; several are stacked along a new first dimension
     transform: Transform | None = None
     source_shape: tuple[int, ...] | None = None  # of each source, where reshaping makes it another than the target's
-    otherwise: str | None = None  # of a tied model without the source: what is taken in its place
+    otherwise: str | None = None  # the tensor that a tied model reads if the source is missing
     tied_to: str | None = None  # left out when it holds the same as this tensor, or is absent from a tied model
     group: str | None = None  # rows of one group are written together, where the last of their sources is read
     constant: np.ndarray | None = None  # f32 values computed from the config; such a row has no sources
     copies: tuple[str, ...] = ()  # names under which the checkpoint may hold the source again; they must be the same
     integers: bool = False  # a table, of any integers in the checkpoint and of I32 in the file
     unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
-    padding: int = 0  # rows of zeros behind those of the source, of `shape`
+    padding: int = 0  # rows of zeros after the source's rows, counted in `shape`
     product: bool = False  # of two sources, vectors that are multiplied value by value
     beside: bool = False  # of two sources, matrices whose rows follow one another in a row of the target
     settled: tuple[str, ...] = ()  # names that the checkpoint may have, whose values `Family.settled` has read
@@ -83,18 +83,18 @@ class Family(ABC):
 
     arch: ClassVar[str]  # general.architecture, and the prefix of the keys
     architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
-    pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
-    dropped: ClassVar[tuple[str, ...]] = ()  # beginnings of names of tensors that the file does without
+    pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre to prefer where several mean the same rule
+    dropped: ClassVar[tuple[str, ...]] = ()  # prefixes of names of tensors that the file leaves out
     hparams: ClassVar[type[Any]]  # the keys that readers ask for
-    order: ClassVar[str]  # in which these are written: words of Hparams.written; "heads/n_kv" is self.heads.n_kv
+    order: ClassVar[str]  # order of the keys: words of Hparams.written; "heads/n_kv" is self.heads.n_kv
     understood: ClassVar[tuple[str, ...]] = ()  # fields that are refused in the configs of other families
     in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
-    tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
-    ends_by_config: ClassVar[bool] = False  # EOS is what config.json says, not what the tokenizer's files do
-    prompts_by_code: ClassVar[bool] = False  # of the repository, which ships no chat template
-    generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted
+    tokenizer_hint: ClassVar[str] = ""  # the tokenizer of models that ship none, for messages
+    ends_by_config: ClassVar[bool] = False  # EOS comes from config.json, not from the tokenizer's files
+    prompts_by_code: ClassVar[bool] = False  # the repository formats prompts by code and ships no chat template
+    generates: ClassVar[bool] = True  # False: an encoder, which only makes embeddings
     without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
-    conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases: in which
+    conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases -> these cases
 
     n_layer: int
     n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding

@@ -30,7 +30,7 @@ USUAL_SPARSITY = 0.95
 # Values without a key in llama.cpp: layers with keys and values, values per layer, rank, inputs.
 KEPT, PER_LAYER, RANK, STREAMS = 20, 256, 64, 4
 MOST_STREAMS = 64
-# Of a scale that the model has and does not use.
+# Replaces a scale that the checkpoint has and the model does not use.
 ONES = Transform("one", lambda x, _: np.ones_like(x), arithmetic=False)
 
 
@@ -87,7 +87,7 @@ def read_shared(config: Config, local: Sequence[bool], default: int) -> int:
     n_layer = len(local)
     n_shared = config.integer("num_kv_shared_layers", default=default, minimum=0, maximum=n_layer - 1)
     if not {*local[n_layer - n_shared :]} <= {*local[: n_layer - n_shared]}:
-        raise config.wrong("num_kv_shared_layers", "a layer of each kind in front of those that share")
+        raise config.wrong("num_kv_shared_layers", "a layer of each kind before the layers that share")
     return n_shared
 
 
@@ -139,10 +139,10 @@ class Gemma3n(PerLayerInputs):
     freq_base: float
     freq_base_local: float
     scaling: RopeScaling  # of layers that see all tokens
-    stored: bool  # keys and values of layers that share, which the checkpoint has all the same
+    stored: bool  # the checkpoint has keys and values of layers that share other layers'
     n_stream: int
     active: int  # the stream that layers compute on
-    scaled: bool  # what is read of it for the embeddings of layers
+    scaled: bool  # a scale is applied to the active stream before the embeddings of layers read it
     rank: int  # of the residual beside attention
     sparsity: tuple[float, ...]  # per layer, the share of gates that do not count; 0: all count
 
@@ -211,7 +211,7 @@ class Gemma3n(PerLayerInputs):
         if self.n_vocab_per_layer < self.n_vocab:
             yield (
                 f"tokens from {self.n_vocab_per_layer} on, of pictures and sounds, have no embeddings for layers: "
-                "zeros, as llama.cpp's converter writes them; transformers takes those of token 0"
+                "zeros, as llama.cpp's converter writes them; transformers takes token 0's"
             )
 
     def canonical(self, name: str) -> str:

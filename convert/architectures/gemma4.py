@@ -73,7 +73,7 @@ class Gemma4(PerLayerInputs):
     }
 
     n_ff: int
-    heads_full: Heads  # of layers that see all tokens; `heads`: of those with a window
+    heads_full: Heads  # of layers that see all tokens; `heads`: of layers with a window
     ropes: LayerRopes
     tied_values: bool  # of layers that see all tokens: values are keys
     double_wide: bool  # feed-forward parts of the layers that share, twice as wide

@@ -63,7 +63,7 @@ class Glm4Moe(Dots1):
         }
 
     def left_out(self) -> tuple[str, ...]:
-        # any more than the checkpoint has: none that it has is taken for a layer
+        # heads that the file leaves out, which are numbered after its blocks
         return (*self.dropped, *(f"model.layers.{self.blocks_in_file + i}." for i in range(2)))
 
     def notes(self) -> Iterator[str]:

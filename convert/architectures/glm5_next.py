@@ -159,7 +159,7 @@ class Glm5Next(KimiLinear):
         require_equal_heads(config, n_head)
         n_expert = config.integer("n_routed_experts", "num_local_experts", maximum=4096)
         n_used = config.integer("num_experts_per_tok", maximum=n_expert)
-        config.integer("q_lora_rank")  # queries of the indexer are made of what it leads to
+        config.integer("q_lora_rank")  # required: the indexer computes its queries from this projection's output
         attention = _read_attention(config, n_layer)
         heads = numbered_heads({_plain_name(name): shape for name, shape in shapes.items()}, n_layer)
         return cls(

@@ -205,7 +205,7 @@ class Bamba(Decoder):
     pre = ("llama-bpe",)
     without_effect: ClassVar[Mapping[str, str]] = {
         **LAYER_KINDS,
-        "partial_rotary_factor": "transformers puts 0.5 in its place; that of rope_parameters counts",
+        "partial_rotary_factor": "transformers replaces it with 0.5; the value in rope_parameters counts",
     }
 
     n_ff: int

@@ -33,7 +33,7 @@ class KimiK3(KimiLinear):
     )
     dropped: ClassVar[tuple[str, ...]] = ("vision_tower.", "mm_projector.")
     prompts_by_code: ClassVar[bool] = True
-    ends_by_config: ClassVar[bool] = True  # its tokenizer calls the end of a document EOS, not that of a turn
+    ends_by_config: ClassVar[bool] = True  # its tokenizer's EOS ends a document, not a turn
     without_effect: ClassVar[Mapping[str, str]] = {
         **KimiLinear.without_effect,
         **PICTURES,
@@ -44,9 +44,9 @@ class KimiK3(KimiLinear):
     activation = "situ"
     usual_scale = 1.0
 
-    n_latent: int  # values of the rows that experts read and return; 0: as wide as the others
-    latent_norm: bool  # of what they return
-    gated: bool  # attention, by a number for every value
+    n_latent: int  # width of the experts' inputs and outputs; 0: n_embd
+    latent_norm: bool  # on the experts' output
+    gated: bool  # attention, with a gate for every value
     lowest: float  # logarithm of the lowest decay; 0: none
     n_block: int  # layers that share a bank
     beta: float

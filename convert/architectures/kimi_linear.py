@@ -218,5 +218,5 @@ def read_dense(config: Config, n_layer: int, default: int) -> int:
     kinds = read_kinds(config, {"dense": "dense", "sparse": "sparse"}, "mlp_layer_types", n_layer=n_layer)
     n_dense = kinds.count("dense")
     if kinds[:n_dense] != ["dense"] * n_dense:
-        raise config.wrong("mlp_layer_types", "layers without experts before those with experts")
+        raise config.wrong("mlp_layer_types", "layers without experts before all layers with experts")
     return n_dense

@@ -101,7 +101,7 @@ class Lfm3(Decoder):
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        # the norm of the output; llama.cpp calls that of LFM2 so
+        # the norm of the output, with llama.cpp's name for it in LFM2
         yield from self.outer_rows(self.embedding, "model.embedding_norm.weight", target="token_embd_norm.weight")
         if "full_attention" in self.kinds:
             yield from self.ropes.rows()

@@ -115,7 +115,7 @@ class Llama(Decoder):
         """Further fields of a family."""
         return {}
 
-    # those that guess tokens ahead: a field of families that have some
+    # heads that guess tokens ahead: families with such heads make it a field
     heads_ahead = tuple[Head, ...]()
 
     def block_name(self, i: int) -> str:

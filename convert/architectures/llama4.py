@@ -135,7 +135,7 @@ class Llama4(Llama):
         yield from super().notes()
         yield from attention_bias_notes(self.attention_bias)
         if self._step == -1 or not self.n_expert:
-            yield "llama.cpp cannot load this file: there the last of every so many layers has experts"
+            yield "llama.cpp cannot load this file: there the last of every N layers has experts"
         if self.turned != by_period(PERIOD, self.n_layer) and (any(self.chunked) or self.turned[-1]):
             last = f"every layer but each {PERIOD}th" if any(self.chunked) else "every layer but the last"
             yield f"llama.cpp takes {last} to have RoPE: its results differ"

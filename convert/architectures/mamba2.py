@@ -153,8 +153,8 @@ class Mamba2(StateSpaces):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        original = "model_type" not in config  # of state-spaces, with other defaults than those of transformers
-        if original:  # Codestral-Mamba's config has it too, but its model does not read it
+        original = "model_type" not in config  # by state-spaces, whose defaults differ from transformers'
+        if original:  # Codestral-Mamba's config also has it, but its model does not read it
             config.expects("norm_before_gate", False)
         ssm = config.section("ssm_cfg")
         ssm.expects("rmsnorm", True)

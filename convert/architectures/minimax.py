@@ -18,7 +18,7 @@ PUBLISHED = ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM")
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
 PERIOD = 8  # the last of every N layers has softmax attention; llama.cpp takes that where a file does not say
 LIGHTNING_EPS = 1e-6  # of the norm inside lightning attention, whatever the config says for the others
-# Parts of a model: transformers' names, those of published configs, and those of GGUF keys.
+# Parts of a model: their names in transformers, in published configs, and in GGUF keys.
 PARTS = (
     ("full_attn", "full_attention", "attention"),
     ("linear_attn", "linear_attention", "lightning"),
@@ -53,7 +53,7 @@ class MiniMax(Decoder):
     n_ff: int
     heads: Heads
     n_rot: int  # values of a head that RoPE rotates
-    stated_rot: int  # those that the config names, though its class turns all; 0: none
+    stated_rot: int  # rotary_dim, if the config's class ignores it and rotates all values; otherwise 0
     freq_base: float
     scaling: RopeScaling
     attention: tuple[bool, ...]  # per layer, whether it has softmax attention
@@ -117,7 +117,7 @@ class MiniMax(Decoder):
                 f"head. The same weights as {PUBLISHED[0]} turn {self.stated_rot}, as in llama.cpp"
             )
         if len(set(self.kept)) > 1 or set(self.shares) != {1.0}:
-            yield "llama.cpp has one factor of all residuals, and none of what is added to them: its results differ"
+            yield "llama.cpp has one factor for all residuals, and no factors for layers' results: its results differ"
         if self.eps != LIGHTNING_EPS:
             yield (
                 f"llama.cpp normalizes what lightning attention returns with an epsilon of {self.eps:g}, transformers "

@@ -15,7 +15,7 @@ from .heads import Head
 from .mamba2 import NO_LIMITS, SSM, Ssm
 from .unused_fields import HEADS, NO_POSITIONS, STEP_SIZES
 
-# published configs have a string of letters, those of transformers 5 a list of words
+# published configs have a string of letters, transformers 5's a list of words
 KINDS = {
     "M": "mamba",
     "*": "attention",
@@ -94,8 +94,8 @@ class NemotronH(Family):
     ssm: Ssm
     n_expert: int
     n_expert_used: int
-    groups: tuple[int, int]  # of experts, and those of them that a token uses
-    n_latent: int  # width of what experts read and return; 0: that of the model
+    groups: tuple[int, int]  # number of groups of experts, and number of groups that a token uses
+    n_latent: int  # width of the experts' inputs and outputs; 0: n_embd
     n_ff_expert: int
     n_ff_shared: int
     n_shared: int
@@ -235,5 +235,5 @@ class NemotronHMoe(NemotronH):
 
 
 def read_heads(shapes: Shapes) -> tuple[Head, ...]:
-    """The first head that the checkpoint has, whatever its config says, if its layers are those of published heads."""
+    """The checkpoint's first head, whatever its config says, if its layers are named as in published checkpoints."""
     return (HEAD,) if all(name in shapes for name in (HEAD.join, *HEAD_LAYERS)) else ()

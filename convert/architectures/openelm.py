@@ -21,8 +21,8 @@ class OpenElm(Family):
     order = f"{SIZES} freq_base eps .rope.dimension_count=d_head {HEAD_SIZE} .general.file_type"
     tokenizer_hint: ClassVar[str] = "Llama 2's tokenizer, of meta-llama/Llama-2-7b-hf"
     without_effect: ClassVar[Mapping[str, str]] = {
-        "qkv_multipliers": "num_query_heads and num_kv_heads are what follows from it",
-        "num_gqa_groups": "num_query_heads and num_kv_heads are what follows from it",
+        "qkv_multipliers": "num_query_heads and num_kv_heads are computed from it",
+        "num_gqa_groups": "num_query_heads and num_kv_heads are computed from it",
         "rope_max_length": "only how long a table of angles is kept",
     }
     eps: ClassVar[float] = 1e-6  # of the model's code; no config has it

@@ -24,11 +24,10 @@ LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 
 @dataclass(frozen=True)
 class Phi4Flash(Decoder):
-    """One model; transformers has no class for it, so defaults are those of its own code.
+    """One model; transformers has no class for it, so defaults come from its own code.
 
-    Every second layer is Mamba, or what replaces it. In the first half attention has a window. Layer n_layer / 2 is the
-    last
-    Mamba, and the next one the last attention with its own keys: later layers use the results of these two.
+    Every second layer is Mamba, or its replacement. In the first half attention has a window. Layer n_layer / 2 is the
+    last Mamba, and the next one the last attention with its own keys: later layers use the results of these two.
     """
 
     arch = "phi4flash"
@@ -87,7 +86,7 @@ class Phi4Flash(Decoder):
         return {"n_head_kv": attends, "sub_eps": SUB_EPS, "n_shared": self.n_layer - self.n_own}
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """Wqkv contains the rows of queries, keys and values; in the last layers, only those of queries."""
+        """Wqkv contains the rows of queries, keys and values; in the last layers, only of queries."""
         n_q, n_kv = (n * self.heads.d_head for n in (self.heads.n_head, self.heads.n_kv))
         stem, _, kind = name.rpartition(".Wqkv.")
         if stem and shape in ((n_q + 2 * n_kv, self.n_embd), (n_q + 2 * n_kv,)):

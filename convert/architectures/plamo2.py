@@ -15,7 +15,7 @@ from .unused_fields import PICTURES
 from .windows import one_or_each, window_notes
 
 HEAD_EPS = 1e-6  # of the norms on queries and keys, whatever the config says for the others
-# Of a layer: the checkpoint's names of norms, GGUF's, and what the stored weights lack.
+# The norms of a layer: name in the checkpoint, name in GGUF, the number to add to the stored weights.
 NORMS = (
     ("pre_mixer_norm", "attn_norm.weight", PLUS_ONE),
     ("post_mixer_norm", "post_attention_norm", plus(1 / 5)),
@@ -27,7 +27,7 @@ DEFAULTS: dict[str, Any] = {"n_ctx": 2048, "eps": 1e-6, "tied": True}
 
 @dataclass(frozen=True)
 class Plamo2(Decoder):
-    """One model; transformers has no class for it, so defaults are those of its own code."""
+    """One model; transformers has no class for it, so defaults come from its own code."""
 
     arch = "plamo2"
     architectures = ("Plamo2ForCausalLM", "PLaMo2ForCausalLM")

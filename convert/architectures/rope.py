@@ -71,8 +71,8 @@ def read_kind(rope: Config) -> str:
 def read_scaling(
     rope: Config, kind: str, r: Rotation, kinds: Sequence[str] = KINDS, *, reads_yarn: bool = False
 ) -> RopeScaling:
-    """`kinds`: those that readers of the family support; UnsupportedError names any other. reads_yarn: llama.cpp reads
-    YaRN's bounds and yarn_log_multiplier in this architecture."""
+    """The scaling of type `kind`. UnsupportedError: readers of the family support only `kinds`. reads_yarn: llama.cpp
+    reads YaRN's bounds and yarn_log_multiplier in this architecture."""
     if kind not in kinds:
         known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
         raise UnsupportedError(f"{rope.where}: rope_type = {shown(repr(kind), 60)} is not supported, only {known} are.")

@@ -1,7 +1,7 @@
 """RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456
 
-Names are those of RWKV/v6-Finch-* (rwkv6) and fla-hub/rwkv7-* (rwkv7). The other dialect of RWKV-7 is read also: its
-low-rank matrices w1, w2 with the bias w0 are transposed.
+Tensor names are from RWKV/v6-Finch-* (rwkv6) and fla-hub/rwkv7-* (rwkv7). The other dialect of RWKV-7 is also read:
+its low-rank matrices w1, w2 with the bias w0 are transposed.
 """
 
 import math
@@ -240,7 +240,7 @@ class Rwkv7(Family):
         decay = _rank(config, n, 0.5, 1.8, "lora_rank_decay", "decay_low_rank_dim")
         first = "model.layers.0.attn."
         eps = config.number("layer_norm_epsilon", "norm_eps", default=1e-5)
-        # of the two dialects that with head_dim ties the heads' norm to it
+        # in the dialect with head_dim, the epsilon of the heads' norm follows from it
         head_eps = read_head_eps(config) if "head_size" in config else d_head * eps
         return cls(
             n_vocab=vocabulary_rows(config, shapes, "model.embeddings.weight"),

@@ -1,7 +1,7 @@
 """QRWKV6 and ARWKV: Qwen2 distilled into RWKV-6 and RWKV-7. arXiv:2501.15570
 
-Time mixing of RWKV-6, as gated linear attention, or of RWKV-7, before Qwen2's feed-forward parts. Names are those of
-recursal/QRWKV6-* and RWKV-Red-Team/ARWKV-*.
+Time mixing of RWKV-6, as gated linear attention, or of RWKV-7, before Qwen2's feed-forward parts. Tensor names are
+from recursal/QRWKV6-* and RWKV-Red-Team/ARWKV-*.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ def _parts_in_order(parts: int, then: Transform) -> Transform:
 
 
 def _around(model: "Rwkv6Qwen2 | Arwkv7", time_mix: Callable[[int, str, str], Iterator[Row]]) -> Iterator[Row]:
-    """Qwen2's tensors, with those of time_mix(layer, Hugging Face prefix, GGUF prefix) instead of attention."""
+    """Qwen2's tensors, with time_mix(layer, Hugging Face prefix, GGUF prefix) instead of attention."""
     n = model.n_embd
     yield row(_EMBEDDING, "token_embd.weight", model.n_vocab, n)
     yield row("model.norm.weight", "output_norm.weight", n)

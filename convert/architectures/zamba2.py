@@ -45,7 +45,7 @@ class Zamba2(SharedBlocks):
     attention_rank: int  # 0: no adapters
     freq_base: float
     n_rot: int  # 0: without positions
-    n_block: int  # what the config says; the k-th user of blocks has adapters in those of users k % n_block
+    n_block: int  # num_mem_blocks; users j and k list each other's adapters if j % n_block == k % n_block
     bias: bool  # of all projections but attention's
     ssm: Ssm
 

@@ -30,7 +30,7 @@ BLOCKS, SCALES = "_blocks", "_scales"
 PACKED, SCALE = "_packed", "_scale"
 _WEIGHT, _BESIDE = ".weight", ".scale"
 _BLOCK, _NBYTES = TRAITS[GGMLType.MXFP4].block, TRAITS[GGMLType.MXFP4].nbytes
-_LARGEST = 252  # of a scale's exponent, beyond which the largest weight of a block is none of f32
+_LARGEST = 252  # exponent of a scale; with a larger one the largest weight of a block overflows f32
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class ProductTensor(StoredTensor):
 
     def read(self, start: int, stop: int) -> np.ndarray:
         first, second = (factor.floats(start, stop) for factor in self.factors)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported with the tensor's name
+        with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity are reported with the tensor's name
             product: np.ndarray = first * second
         return product
 

@@ -12,7 +12,7 @@ from .quantized_layouts import METHODS, ReadRows, Tensors
 from .tensor import Dtype, StoredTensor
 
 KEYS = ("quantization_config", "compression_config")
-# Of activations and caches, which GGUF does not quantize by scales of a checkpoint.
+# Scales of activations and caches, which GGUF does not quantize by scales of a checkpoint.
 _UNUSED = (".input_scale", ".output_scale", ".activation_scale", "_activation_scale", ".q_scale", ".k_scale",
            ".v_scale", ".kv_scale", ".input_zero_point", ".input_global_scale")  # fmt: skip
 _KEPT = {"float32": Dtype.F32, "float16": Dtype.F16, "bfloat16": Dtype.BF16}
@@ -20,10 +20,10 @@ _KEPT = {"float32": Dtype.F32, "float16": Dtype.F16, "bfloat16": Dtype.BF16}
 
 @dataclass(frozen=True)
 class DequantizedTensor(StoredTensor):
-    """A matrix of f32 values that are computed when read; `file` and `offset` are those of its integers."""
+    """A matrix of f32 values that are computed when read; `file` and `offset` locate its integers."""
 
     rows: ReadRows | None = None
-    first: int = 0  # its row 0, among those of `rows`
+    first: int = 0  # index in `rows` of its row 0
     kept_as: Dtype = Dtype.BF16
 
     @property
@@ -39,7 +39,7 @@ class DequantizedTensor(StoredTensor):
         assert self.rows is not None and 0 <= start <= stop <= self.size
         columns = self.shape[1]
         begin, end = start // columns, -(-stop // columns)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported with the tensor's name
+        with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity are reported with the tensor's name
             values = self.rows(self.first + begin, self.first + end).reshape(-1)
         return values[start - begin * columns : stop - begin * columns]
 
@@ -110,7 +110,7 @@ def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
 
 
 def _kept(tensors: Tensors, config: Config) -> Dtype:
-    """The default type for the file: that of the model before it was quantized."""
+    """The default type for the file: the model's type before it was quantized."""
     named = config.get("torch_dtype", "dtype")
     if isinstance(named, str) and named in _KEPT:
         return _KEPT[named]

@@ -141,7 +141,7 @@ class StoredTensor:
             return False
         if (self.file.path, self.offset, self.strides) == (other.file.path, other.offset, other.strides):
             return True
-        # what is stored in strides is read as a whole, for every piece
+        # a tensor with strides is read as a whole, for every piece
         step = 1 << 20 if self.strides is None and other.strides is None else max(self.size, 1)
         return all(
             np.array_equal(self.read(i, min(i + step, self.size)), other.read(i, min(i + step, self.size)))

@@ -1,6 +1,6 @@
 """Reads pytorch_model.bin: an uncompressed zip archive of a pickle and one member per storage.
 
-Members are mapped to byte ranges of the file, so that tensors are read like those of safetensors.
+Members are mapped to byte ranges of the file, so that tensors are read as in safetensors.
 """
 
 import math

@@ -123,7 +123,7 @@ def _state(vocabulary: Vocabulary, structure: Structure, nearest: str | None) ->
 def _by_merges(
     tokens: list[str], merges: list[tuple[str, str]], structure: Structure, model: dict[str, Any], source: str
 ) -> Vocabulary:
-    """Kind gemma4: the merges themselves. Scores are those of llama.cpp's converter; nobody reads them."""
+    """Kind gemma4: the merges themselves. Scores are as llama.cpp's converter writes them; nobody reads them."""
     vocabulary = Vocabulary(
         model="gemma4",
         pre="",  # the kind implies it

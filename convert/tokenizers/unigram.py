@@ -1,6 +1,6 @@
 """Reads a tokenizer.json with a Unigram model (kind t5), Hugging Face's form of sentencepiece's unigram models.
 
-The ids are this file's: XLM-RoBERTa's differ from those of its sentencepiece.bpe.model.
+The ids are this file's: XLM-RoBERTa's sentencepiece.bpe.model has other ids.
 """
 
 import binascii
@@ -49,7 +49,7 @@ def unigram(content: dict[str, Any], source: str) -> Vocabulary:
         elif kind == "WhitespaceSplit":
             removes = True
         else:
-            raise UnsupportedError(f"{source}: Unigram behind the pre-tokenizer {shown(kind)} is not supported.")
+            raise UnsupportedError(f"{source}: Unigram after the pre-tokenizer {shown(kind)} is not supported.")
     vocabulary.more = [
         ("tokenizer.ggml.add_space_prefix", prefix, ValueType.BOOL),
         ("tokenizer.ggml.remove_extra_whitespaces", removes, ValueType.BOOL),

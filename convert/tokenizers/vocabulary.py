@@ -47,7 +47,7 @@ class Vocabulary:
     scores: list[float] | None = field(default=None, repr=False)
     merges: list[str] | None = field(default=None, repr=False)
     ids: dict[str, int] = field(default_factory=dict)  # bos, eos, unk, ... -> id
-    fixed: dict[str, int] = field(default_factory=dict)  # those of them that no other file changes
+    fixed: dict[str, int] = field(default_factory=dict)  # entries of `ids` that no other file changes
     ends: list[int] = field(default_factory=list)  # tokens that end an answer, besides EOS and the end of a turn
     found: dict[str, set[int]] = field(
         default_factory=lambda: {name: set() for name in FOUND}
@@ -70,11 +70,11 @@ class Vocabulary:
             if self.scores is not None:
                 self.scores.append(PADDING_SCORE)
         if special and not (self.model == "gemma4" and text in _RENDERED):
-            # The unknown token stays what it is: sentencepiece must know which one it falls back to.
+            # The unknown token keeps its type: sentencepiece must know its fallback.
             if self.types[token] != TokenType.UNKNOWN:
                 self.types[token] = TokenType.CONTROL
         else:
-            text = text.replace(SPACE, " ")  # such tokens are looked for in the text as it was written
+            text = text.replace(SPACE, " ")  # such tokens are found in the raw text
             self.types[token] = TokenType.USER_DEFINED
         self.tokens[token] = text
         if self.scores is not None:

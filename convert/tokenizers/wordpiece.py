@@ -29,13 +29,13 @@ def wordpiece(tokens: list[str], content: dict[str, Any], source: str) -> Vocabu
     kind = split.get("type") if isinstance(split, dict) else None
     if kind != "BertPreTokenizer":
         raise UnsupportedError(
-            f"{source}: WordPiece behind the pre-tokenizer {shown(kind)} is not supported, only BertPreTokenizer is."
+            f"{source}: WordPiece after the pre-tokenizer {shown(kind)} is not supported, only BertPreTokenizer is."
         )
     normalizer = content.get("normalizer")
     normalizer = normalizer if isinstance(normalizer, dict) else {}
     if normalizer.get("type") != "BertNormalizer":
         raise UnsupportedError(
-            f"{source}: WordPiece behind the normalizer {shown(normalizer.get('type'))} is not supported, "
+            f"{source}: WordPiece after the normalizer {shown(normalizer.get('type'))} is not supported, "
             "only BertNormalizer is."
         )
     for name, effect in (("clean_text", "control characters"), ("handle_chinese_chars", "Chinese characters")):

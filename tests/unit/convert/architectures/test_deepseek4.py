@@ -100,7 +100,7 @@ def test_notes_on_llama_cpp(name: str, change: dict[str, Any], note: str) -> Non
                 }
             },
             CheckpointError,
-            "partial_rotary_factor = 0.25.*0.5, that of main",
+            "partial_rotary_factor = 0.25.*0.5, as in main",
         ),
         (
             {

@@ -83,7 +83,7 @@ def test_factors_that_differ_have_keys_of_their_own() -> None:
         "hybrid.feed_forward.residual_scale": 0.9,
         "hybrid.feed_forward.output_scale": 1.4,
     }
-    assert any("one factor of all residuals" in note for note in family(OURS).notes())
+    assert any("one factor for all residuals" in note for note in family(OURS).notes())
     assert not any("factor" in note for note in family(PUBLISHED).notes())
 
 
