@@ -1,10 +1,8 @@
 """Converts LoRA adapters of Hugging Face PEFT to GGUF, in the layout of llama.cpp's convert_lora_to_gguf.
 
 Hu et al. 2021, arXiv:2106.09685: s B A is added to a matrix W [rows, n], with A [rank, n] and B [rows, rank]. A
-family's
-transform of W's rows is applied to B, one of its columns to A. Readers multiply by alpha / rank; where the adapter
-means
-another factor (alpha_pattern, rsLoRA), B contains the rest.
+family's transform of W's rows is applied to B, one of its columns to A. Readers multiply by alpha / rank; where the
+adapter means another factor (alpha_pattern, rsLoRA), B contains the rest.
 """
 
 import math
@@ -85,9 +83,8 @@ def convert_lora(
     """Converts the adapter in a folder to the GGUF file `dst`; default: NAME-lora-TYPE.gguf in the current folder.
 
     base: folder with the config.json of the base model; weights are not needed. None: the folder that the adapter's
-    config
-    names. outtype: f32 (auto), f16, bf16. Raises CheckpointError, UnsupportedError, UsageError, HybridError (writing
-    failed).
+    config names. outtype: f32 (auto), f16, bf16. Raises CheckpointError, UnsupportedError, UsageError, HybridError
+    (writing failed).
     """
     began = time.perf_counter()
     folder = Path(adapter)

@@ -16,8 +16,7 @@ class Transform:
 
     arithmetic: reads and gives f32; otherwise it only moves elements, of any type.
     along: "rows" if every column is transformed alike and linearly, "columns" if every row is: for a LoRA adapter it is
-    then
-    applied to B, or to A. Other transforms cannot be applied to adapters.
+    then applied to B, or to A. Other transforms cannot be applied to adapters.
     """
 
     name: str

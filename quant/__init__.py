@@ -10,8 +10,7 @@
 
 `ggml` is the floor under all stages: the container and the block formats. Long operations accept a callback
 progress(name, done, total); errors are `ggml.errors.HybridError`. Everything is imported on first use, since every
-stage
-imports `ggml` through here; kernels (numba) are imported when the first block is encoded.
+stage imports `ggml` through here; kernels (numba) are imported when the first block is encoded.
 """
 
 from importlib import import_module
@@ -64,7 +63,7 @@ __all__ = [
     "split",
 ]
 
-# No module is called like one of its names: `hybrid.quant.NAME` would be the one or the other by what was imported.
+# No module has the name of an export: the meaning of `hybrid.quant.NAME` would depend on earlier imports.
 _MODULES = {
     "ggml.progress": ("Progress",),
     "hashing": ("Hash", "HashKind", "hashes", "read_manifest"),

@@ -1,7 +1,7 @@
 """Chooses types for all matrices so that the file, or its tensors, come as close to a limit as possible.
 
-Combines what `target` measures for every type, and what is known of every matrix, with the rest of the file: metadata,
-padding, parts, and tensors whose type is fixed.
+Combines the noise of every type (measured by `target`) and the sensitivity of every matrix with the rest of the file:
+metadata, padding, parts, and tensors whose type is fixed.
 """
 
 import math

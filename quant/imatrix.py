@@ -33,10 +33,8 @@ class Statistics:
     """Statistics of the mean squares of a matrix's inputs, with llama-imatrix's definitions.
 
     active: share of columns above 1e-5; entropy in bits, evenness: as a share of the largest possible; outliers: share
-    of
-    columns more than a standard deviation above the mean; similarity: cosine of the sums with those of the same matrix
-    one
-    layer before; None if that has another size, or is missing.
+    of columns more than a standard deviation above the mean; similarity: cosine with the sums of the same matrix one
+    layer before; None if that matrix has another size, or is missing.
     """
 
     name: str

@@ -4,8 +4,7 @@
     i32 chunks, i32 length, name of the text        (not in the oldest files)
 
 Values are mean squares of inputs times `calls`, the number of chunks in which the matrix had inputs. The format does
-not
-store the number of experts: an entry counts as one matrix until it is compared with its tensor.
+not store the number of experts: an entry counts as one matrix until it is compared with its tensor.
 """
 
 import struct

@@ -40,8 +40,7 @@ def merge_lora(
 
     Products and sums are computed in f64 and rounded once to the matrix's type. Quantized matrices are refused with a
     UsageError: they would be rounded twice, and the change is often smaller than a step. FormatError: an adapter
-    belongs to
-    another model.
+    belongs to another model.
     """
     with open_gguf(src) as file:
         opened = open_all(adapters, str(file.get("general.architecture")))

@@ -58,8 +58,7 @@ def plan(
     """The tensors that `quantize` would write, in the order of the new file: llama.cpp's, by layer and then name.
 
     UsageError: a quantized tensor would be quantized again without permission, an option matches nothing, or the
-    importance
-    matrix belongs to another model.
+    importance matrix belongs to another model.
     """
     kind = file_type(target)
     if isinstance(source, str | Path):

@@ -60,7 +60,7 @@ _FIRST, _SECOND = ".ssm_f_a.weight", ".ssm_f_b.weight"
 _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 # What `quantize` writes: file types whose rules are in the table and whose formats have encoders.
 TARGETS = (*_FLOATS, *RECIPES)
-# Shorter names that llama-quantize takes, also.
+# Shorter names that llama-quantize also takes.
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
 
 
@@ -230,7 +230,7 @@ def is_small_ssm(name: str, names: Container[str]) -> bool:
 
 
 def _ssm_type(t: Tensor, wanted: SsmType) -> GGMLType:
-    # What has been quantized already gains nothing from being stored as floats.
+    # An already quantized tensor gains nothing from being stored as floats.
     return t.type if is_quantized(t.type) else fitting(GGMLType[wanted.name], t.shape[-1])
 
 

@@ -65,13 +65,11 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
 
     Metadata is copied byte for byte, except: general.file_type and general.quantization_version are set; split.* and
     general.alignment are dropped; `metadata` is added. n_threads = 0: all cores; the bytes do not depend on it.
-    keep_split:
-    as many files as the source has; split_max_size: maximum bytes of tensors per file; `dst` is then NAME in
-    NAME-00001-of-00003.gguf. effort: 0 writes llama-quantize's bytes, larger values refit the scale of every block
+    keep_split: as many files as the source has; split_max_size: maximum bytes of tensors per file; `dst` is then NAME
+    in NAME-00001-of-00003.gguf. effort: 0 writes llama-quantize's bytes, larger values refit the scale of every block
     (`refit`). progress(tensor, done, total) in bytes of the source's tensors. spread: the workers that quantize the
-    parts,
-    or None for this process. Files appear only when all are complete. Raises UsageError, FormatError, UnsupportedError,
-    HybridError (writing failed).
+    parts, or None for this process. Files appear only when all are complete. Raises UsageError, FormatError,
+    UnsupportedError, HybridError (writing failed).
     """
     began = time.perf_counter()
     dst, kind = Path(dst), file_type(target)

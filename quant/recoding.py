@@ -27,10 +27,8 @@ class TensorReport(PlannedTensor):
     """Errors of a quantized tensor. For a copied one all except rmse are NaN, and there is no worst row.
 
     rmse: root mean square of (new - source value), 0 when copied; rms: of the source values. cosine: between old and
-    new
-    weights. worst_row: the row, over all matrices of the tensor, with the largest relative error, which is worst_error
-    (the
-    ratio of the two root mean squares).
+    new weights. worst_row: the row, over all matrices of the tensor, with the largest relative error, which is
+    worst_error (the ratio of the two root mean squares).
     """
 
     rmse: float

@@ -6,9 +6,8 @@ IQ1, IQ2 and IQ3 then multiply it by a factor that is the same for all blocks. W
 smaller: the remaining share of a block, <new, x> / <x, x>, is 1 - its relative error (0.92 in IQ2_XS, where the search
 has 0.995). Errors of single weights largely cancel in a product, but a common loss adds up: predictions became worse
 while errors became smaller (IQ2_XS on the trained Mamba: squares -7 %, KL divergence +5 %). So the fit keeps the
-block's
-share, or 1 if the share is larger: least squares times a factor. It is used if the weighted error of the whole block
-becomes smaller after rounding to f16; other blocks keep their bytes.
+block's share, or 1 if the share is larger: least squares times a factor. It is used if the weighted error of the whole
+block becomes smaller after rounding to f16; other blocks keep their bytes.
 """
 
 import numpy as np
@@ -68,9 +67,8 @@ def refit(kind: GGMLType, x: np.ndarray, raw: np.ndarray, importance: np.ndarray
 def _solved(products: list[list[np.ndarray]], wanted: list[np.ndarray], power: np.ndarray) -> list[np.ndarray]:
     """Factors of each part of a block; NaN where undetermined.
 
-    They minimize the error among those that keep the block's share: by Lagrange this is least squares times a factor,
-    since
-    the share and the error are linear in the same products `wanted`. power: of the block's weights.
+    They minimize the error among factors that keep the block's share: by Lagrange this is least squares times a factor,
+    since the share and the error are linear in the same products `wanted`. power: of the block's weights.
     """
     if len(wanted) == 1:
         fitted = [wanted[0] / products[0][0]]
@@ -85,7 +83,7 @@ def _solved(products: list[list[np.ndarray]], wanted: list[np.ndarray], power: n
 
 
 def _error(products: list[list[np.ndarray]], wanted: list[np.ndarray], factors: list[np.ndarray]) -> np.ndarray:
-    """The weighted error of every block, minus that of zeros."""
+    """The weighted error of every block, minus the error of a block of zeros."""
     error: np.ndarray = -2 * sum((f * v for f, v in zip(factors, wanted, strict=True)), np.zeros_like(wanted[0]))
     for f, row in zip(factors, products, strict=True):
         for g, product in zip(factors, row, strict=True):

@@ -57,11 +57,9 @@ def split(
     """Splits a file into `dst`-00001-of-00003.gguf, ..., at the same places as llama.cpp's gguf-split.
 
     A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); a larger tensor is a part of its
-    own.
-    first_without_tensors: the first part has only metadata. progress(tensor, done, total) in bytes of tensors. A split
-    model
-    can be split again. Raises UsageError (nothing to split, a target is a source), FormatError, HybridError (writing
-    failed).
+    own. first_without_tensors: the first part has only metadata. progress(tensor, done, total) in bytes of tensors. A
+    split model can be split again. Raises UsageError (nothing to split, a target is a source), FormatError, HybridError
+    (writing failed).
     """
     with open_gguf(src) as file:
         writer = SplitWriter(dst, None, max_bytes=max_bytes, max_tensors=max_tensors)
@@ -73,7 +71,7 @@ def split(
         if writer.n_parts < 2:
             raise UsageError(
                 f"{shown(file.path)} has {len(file.tensors)} tensors in {size_text(file.nbytes)} and fits into one "
-                "part. Use it as it is, or allow less in a part."
+                "part. Use it unchanged, or allow less in a part."
             )
         report = SplitReport(file.path, [PartReport(*part) for part in writer.made_of()])
         if not dry_run:

@@ -6,7 +6,7 @@ divergence of predictions per noise, measured by quantizing that matrix alone; t
 to noise, and adds up over matrices. The types with the smallest sum within the size are found on the lower convex hulls
 of (bytes, divergence) of all matrices.
 
-A type that makes all weights a little larger or smaller does more harm than its noise says (IQ3_S by 2 %, so that with
+A type that makes all weights a little larger or smaller does more harm than its noise says (IQ3_S does so by 2 %: with
 `effort` 0 the KL divergence of chosen types is up to a quarter higher); `refit` removes that.
 """
 
@@ -89,8 +89,7 @@ def measure(
     """The candidates of every matrix that `is_free`, with the noise of `quantize` at this effort.
 
     progress(tensor, done, total). n_threads = 0: all cores; the result does not depend on it. FormatError names a row
-    with
-    NaN or infinite values.
+    with NaN or infinite values.
     """
     free = [t for t in planned if is_free(t)]
     kinds = {t.name: candidates(t, imatrix) for t in free}
@@ -212,7 +211,8 @@ def solve_whole(
 def within(
     choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], limit: float
 ) -> dict[str, GGMLType]:
-    """The smallest types whose sum of sensitivity * noise is at most `limit`, or those with the smallest sum."""
+    """The smallest types whose sum of sensitivity * noise is at most `limit`; if no types reach it, the types with the
+    smallest sum."""
     hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     total = sum(hull[0].noise * sensitivity[name] for name, hull in hulls.items())
 
@@ -278,7 +278,7 @@ def _slope(a: Candidate, b: Candidate) -> float:
 
 
 def file_type_of(types: Mapping[str, GGMLType], choices: Mapping[str, Sequence[Candidate]]) -> FileType:
-    """The file type to state: that of the type with the most bytes."""
+    """The file type to state, by the type with the most bytes."""
     sizes: Counter[GGMLType] = Counter()
     for name, kind in types.items():
         sizes[kind] += next(c.nbytes for c in choices[name] if c.type is kind)

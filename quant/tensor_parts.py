@@ -82,7 +82,7 @@ def checked(
     parts: Sequence[TensorPart], filled: Iterable[FilledPart], progress: Progress | None = None
 ) -> Iterator[TensorReport]:
     """Yields the report of every tensor once all of its parts are in the file. progress(tensor, done, total) in bytes
-    of the source's tensors. FormatError: the file differs from what was written."""
+    of the source's tensors. FormatError: the file's bytes differ from the written bytes."""
     total = sum(_source_nbytes(part) for part in parts)
     passed, sums = 0, ErrorSums()
     for i, (part, done) in enumerate(zip(parts, filled, strict=True)):

@@ -1,8 +1,7 @@
 """Falcon-H1: attention and Mamba-2 side by side on every layer, added up. arXiv:2507.22448
 
 The config's multipliers are folded into the weights. If the output matrix is the embedding, each has its own
-multiplier,
-so the file contains both.
+multiplier, so the file contains both.
 """
 
 from collections.abc import Iterator, Mapping

@@ -31,8 +31,7 @@ class Transformers(Keyed):
     uses the block of layer users[k % n_shared], where its tensors are stored. `name`: of a block in checkpoints.
 
     torch files, and safetensors of some tools, repeat a block for every layer that uses it. Models whose output matrix
-    is not
-    the embedding may have a separate block for every layer: transformers then shares nothing.
+    is not the embedding may have a separate block for every layer: transformers then shares nothing.
     """
 
     name: str

@@ -34,10 +34,9 @@ def read_vocabulary(
     """The vocabulary of a folder (the checkpoint's, or another one) or a GGUF file, padded to `n_vocab` tokens.
 
     hint: names the usual source of a tokenizer for models of this family that have no tokenizer files. goes_on: the
-    model
-    continues texts, so no text may end with EOS. checkpoint: another folder, whose generation_config.json names the
-    tokens
-    that end an answer. TokenizerError: the vocabulary is missing, damaged, or has more tokens than the model.
+    model continues texts, so no text may end with EOS. checkpoint: another folder, whose generation_config.json names
+    the tokens that end an answer. TokenizerError: the vocabulary is missing, damaged, or has more tokens than the
+    model.
     """
     vocabulary = _read(source, model_config, n_vocab, preferred_pre, hint, goes_on)
     vocabulary.pad(n_vocab)

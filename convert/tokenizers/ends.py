@@ -17,10 +17,9 @@ def add_ends(vocabulary: Vocabulary, folders: Iterable[Path], model_config: Conf
     """Adds the ends in the generation_config.json of `folders` and in config.json to a padded vocabulary.
 
     All tokens of a list count. A single id counts unless its token is ordinary text: many configs have their class's
-    default
-    (2) there, whatever the tokenizer. A single id in config.json counts only if no generation_config.json states one,
-    as in
-    transformers. CheckpointError: an entry is not an id, or config.json names a token beyond the vocabulary.
+    default (2) there, whatever the tokenizer. A single id in config.json counts only if no generation_config.json
+    states one, as in transformers. CheckpointError: an entry is not an id, or config.json names a token beyond the
+    vocabulary.
     """
     n = len(vocabulary.tokens)
     generation = [read_config(folder, "generation_config.json") for folder in folders]

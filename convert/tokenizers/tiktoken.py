@@ -153,8 +153,7 @@ def merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
     """The pairs that are merged to a token, in the order of the tokens' ranks.
 
     A token is merged from the two parts that lower ranks make of its bytes. If they make more than two parts, which
-    training
-    never does, any two parts will do.
+    training never does, any two parts will do.
     """
     for token, rank in ranks.items():
         if len(token) == 1:

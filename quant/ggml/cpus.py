@@ -59,7 +59,7 @@ def check_usable(cpus: Sequence[int]) -> None:
     wrong = [cpu for cpu in cpus if cpu not in usable]
     if wrong:
         raise UsageError(
-            f"cpus: this process may not use processor {wrong[0]}, or there is none. It may use {as_list(usable)}."
+            f"cpus: this process may not use processor {wrong[0]}, or it does not exist. It may use {as_list(usable)}."
         )
 
 

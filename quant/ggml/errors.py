@@ -1,13 +1,11 @@
 """Errors that a user can cause. Each message is one line: object, found, expected, what to do.
 
 A message states facts, and advice that holds for every program that uses the library ("Convert the model again.").
-Advice
-for one program only (an option of the command line, a command of the chat, a field of a request) is a `Remedy`: the
-error carries it, and the program puts it into words (cli/remedies.py).
+Advice for one program only (an option of the command line, a command of the chat, a field of a request) is a `Remedy`:
+the error carries it, and the program puts it into words (cli/remedies.py).
 
 The command line prints a `HybridError` as `error: <message> <remedy>` and exits with `exit_code`; any other exception
-is
-a bug of ours and keeps its traceback.
+is a bug of ours and keeps its traceback.
 """
 
 from enum import StrEnum
@@ -67,9 +65,9 @@ class Remedy(StrEnum):
     LIST_ARCHITECTURES = "list_architectures"
     VERIFY = "verify"
     CONVERT_TO_FILE = "convert_to_file"  # value: the folder or name of the checkpoint
-    # models by name, and what is here
-    WITHOUT_NETWORK = "without_network"  # what is here already runs
-    DOWNLOADED = "downloaded"  # a model that is here
+    # models by name, and local models
+    WITHOUT_NETWORK = "without_network"  # local models run
+    DOWNLOADED = "downloaded"  # a local model
     DISK_ROOM = "disk_room"
     LIST_MODELS = "list_models"
     SEE_MODELS = "see_models"  # nothing of this name is in a cache
@@ -104,7 +102,7 @@ class FormatError(HybridError):
 
 
 class CheckpointError(HybridError):
-    """A Hugging Face checkpoint is incomplete, has too much, or contains what cannot be converted."""
+    """A Hugging Face checkpoint is incomplete, or contains too much or something that cannot be converted."""
 
 
 class UnsupportedError(HybridError):
@@ -124,7 +122,7 @@ class ClusterError(HybridError):
 
 
 class StateError(HybridError):
-    """A state file does not fit this model, or a sequence cannot do what was requested."""
+    """A state file does not fit this model, or a sequence cannot do the requested operation."""
 
 
 class LostStageError(HybridError):

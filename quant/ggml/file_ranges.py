@@ -60,14 +60,14 @@ class FileRange:
     def check(self, checksum: int) -> None:
         """FormatError unless the file has bytes with this CRC-32 there."""
         found, done = 0, 0
-        with failures_named(self.given), self.path.open("rb", buffering=0) as file:  # anew: nothing old of it is kept
+        with failures_named(self.given), self.path.open("rb", buffering=0) as file:  # anew: no old bytes are buffered
             file.seek(self.start)
             while done < self.nbytes and (data := file.read(min(READ_NBYTES, self.nbytes - done))):
                 found, done = zlib.crc32(data, found), done + len(data)
         if (found, done) != (checksum, self.nbytes):
             raise FormatError(
-                f"{shown(self.given)}: bytes {self.start} to {self.start + self.nbytes} are not what was written "
-                "there. The folder is not the same everywhere, or its disk fails."
+                f"{shown(self.given)}: bytes {self.start} to {self.start + self.nbytes} differ from the bytes that "
+                "were written. The folder is not the same everywhere, or its disk fails."
             )
 
 

@@ -29,11 +29,11 @@ class MachineMemory:
     """Amounts of memory in bytes."""
 
     total: int
-    """All that the process can ever have: physical memory, or the limit of its control group."""
+    """The most that the process can ever have: physical memory, or the limit of its control group."""
     available: int
-    """What it could get now, when the system gives up copies of files (among them the weights of models)."""
+    """Memory that it could get now, if the system drops cached files (among them the weights of models)."""
     mappable: int = ENDLESS
-    """What it can still map, used or not: `ulimit -v` and `-d`, and vm.overcommit_memory = 2."""
+    """Memory that it can still map, used or not: `ulimit -v` and `-d`, and vm.overcommit_memory = 2."""
 
     @classmethod
     def of(cls, free: int) -> "MachineMemory":
@@ -79,7 +79,7 @@ def _meminfo(root: Path) -> dict[str, int]:
 
 
 def _group(folder: Path) -> tuple[int, int] | None:
-    """The limit of a control group, and what is left of it if cached copies of files are dropped; None: no limit."""
+    """The limit of a control group, and the rest of it if cached copies of files are dropped; None: no limit."""
     if (folder / "memory.max").exists():
         limits = [n for name in ("memory.max", "memory.high") if (n := _number(folder / name)) is not None]
         used, files = _number(folder / "memory.current"), ("inactive_file", "active_file")
@@ -125,7 +125,7 @@ def _left_of_limits(root: Path) -> int:
 
 
 def _left_to_commit(root: Path, info: dict[str, int]) -> int:
-    """What a system without overcommitment (vm.overcommit_memory = 2) can still promise."""
+    """Bytes that a system without overcommitment (vm.overcommit_memory = 2) can still promise."""
     if _number(root / "proc/sys/vm/overcommit_memory") != 2:
         return ENDLESS
     return info.get("CommitLimit", ENDLESS) - info.get("Committed_AS", 0)

@@ -84,7 +84,7 @@ class Recipe:
     attn_v: Rule = none
     attn_output: Rule = none
     ffn_down: Rule = none
-    embedding: GGMLType | None = None  # where there is an output.weight
+    embedding: GGMLType | None = None  # if the file has output.weight
     attn_qk: GGMLType | None = None
     ffn_up: Rule = none  # and gate
     output: GGMLType = GGMLType.Q6_K
@@ -182,9 +182,9 @@ RECIPES: dict[FileType, Recipe] = {
     FileType.TQ2_0:  Recipe(_T.TQ2_0, embedding=_Q4),
     FileType.MXFP4_MOE: Recipe(_T.MXFP4),  # for experts, and Q8_0 for all else
 }  # fmt: skip
-# Those of several types, and whose name is not that of one of them.
+# Recipes of several types that are not named after one of them.
 MIXES = {kind: recipe for kind, recipe in RECIPES.items() if "_K_" in kind.name}
-# Written with an importance matrix only; in files of Q2_K_S this is true of Q2_K, also.
+# Written with an importance matrix only; in files of Q2_K_S this is also true of Q2_K.
 NEED_IMPORTANCE = {_T.IQ1_S, _T.IQ1_M, _T.IQ2_XXS, _T.IQ2_XS, _T.IQ2_S, _T.IQ3_XXS}
 # Files of these treat eight experts, and number down projections, in their own way.
 _SMALLEST = {FileType.IQ1_S, FileType.IQ1_M, FileType.IQ2_XXS, FileType.IQ2_XS, FileType.IQ2_S, FileType.IQ2_M}
@@ -194,7 +194,7 @@ _OUTPUTS_OF_EIGHT = {
     FileType.IQ3_XXS, FileType.IQ3_XS, FileType.IQ3_S, FileType.IQ3_M, *_SMALLEST,
 }  # fmt: skip
 
-# What takes the place of a type whose blocks do not divide a row.
+# Substitutes for types whose blocks do not divide a row.
 _SMALLER: dict[GGMLType, GGMLType] = {
     GGMLType.Q2_K: GGMLType.Q4_0,
     GGMLType.Q3_K: GGMLType.Q4_0,

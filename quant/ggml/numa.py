@@ -121,7 +121,7 @@ def bind(address: int, nbytes: int) -> None:
         _policy_call("mbind", address, nbytes, INTERLEAVE, ctypes.addressof(mask), _MASK_ARGUMENT, 0)
 
 
-_here = threading.local()  # nodes: those of the innermost `interleaved` of a thread
+_here = threading.local()  # nodes: set by the innermost `interleaved` of a thread
 
 
 def _nodes_here() -> tuple[int, ...]:

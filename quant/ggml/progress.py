@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-# progress(name, done, total): `done` of `total` units of work are over, `name` is what is worked on (a tensor, a
-# kernel). The unit is said where the callback is taken. An exception that it raises ends the work, as Ctrl-C does.
+# progress(name, done, total): `done` of `total` units of work are done, now working on `name` (a tensor, a kernel).
+# The functions that take a callback say its unit. An exception that it raises ends the work, as Ctrl-C does.
 Progress = Callable[[str, int, int], None]
 
-# stage(label, unit): for work of several stages. What it returns is a context: the stage lasts as long as its `with`
-# block, and gets its Progress there.
+# stage(label, unit): for work of several stages. Returns a context manager: the stage lasts as long as its `with`
+# block, which gets the stage's Progress.
 Stage = Callable[[str, str], AbstractContextManager[Progress]]
 
 

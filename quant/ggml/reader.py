@@ -124,7 +124,7 @@ class GGUFFile:
         return self._map[entry.start : entry.end]
 
     def info(self, name: str) -> TensorInfo:
-        """The tensor of this name. FormatError: there is none."""
+        """The tensor of this name. FormatError: no such tensor."""
         try:
             return self.tensors[name]
         except KeyError:

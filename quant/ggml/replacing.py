@@ -2,9 +2,9 @@
 
     .NAME.0123abcd.tmp     an unfinished NAME, in NAME's folder; locked while its writer lives
 
-A symbolic link stays, and the file that it names is replaced. The new file has the permissions of the old one, or else
-those of the umask. Leftovers of killed processes are found by their names and missing locks: the next writer of NAME
-removes them.
+A symbolic link stays, and the file that it names is replaced. The new file has the permissions of the old one; without
+an old one the umask applies. Leftovers of killed processes are found by their names and missing locks: the next writer
+of NAME removes them.
 """
 
 import atexit
@@ -43,13 +43,11 @@ class Replacement:
     """A file that gets its name when it is complete. Use it in a `with`, or step by step:
 
     `open`, then `complete`, which writes it to disk, and `place`, which gives it its name. `discard`, at any time and
-    also
-    after `place`, removes a file without its name. Methods raise OSError; `open` raises UsageError as `check_target`
-    does.
+    also after `place`, removes a file without its name. Methods raise OSError; `open` raises UsageError as
+    `check_target` does.
 
     mode: permissions of a new file, less the umask. durable = False does not wait for the disk, for files that can be
-    made
-    again.
+    made again.
     """
 
     def __init__(self, path: Path | str, *, mode: int = 0o666, durable: bool = True) -> None:

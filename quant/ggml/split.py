@@ -36,7 +36,7 @@ def part_path(path: Path, i: int, count: int) -> Path:
 
 
 def is_later_part(path: Path) -> bool:
-    """Whether the name of a file is that of a part other than the first."""
+    """Whether a file is named as a part other than the first."""
     match = _PART.fullmatch(path.name)
     return match is not None and int(match[2]) > 1
 
@@ -56,7 +56,7 @@ class SplitFile(GGUFFile):
         for file in files:
             for name in file.tensors:
                 if name in self._home:
-                    raise FormatError(f"{shown(file.path)}: tensor {shown(name)} is in another part, too. {_AGAIN}")
+                    raise FormatError(f"{shown(file.path)}: tensor {shown(name)} is also in another part. {_AGAIN}")
                 self._home[name] = file
         self.tensors = {name: file.tensors[name] for name, file in self._home.items()}
         stated = first.get(TENSORS, len(self.tensors))
@@ -147,12 +147,12 @@ class SplitWriter:
     """A `GGUFWriter` for several files. A tensor that would exceed `max_bytes` of tensors or `max_tensors` in a part
     begins the next part (0: no limit), as does the tensor after `cut`. A single part is an ordinary file.
 
-    Parts get their names when all are complete; after an exception there is none.
+    Parts get their names when all are complete; an exception leaves no parts.
     """
 
     def __init__(self, path: Path | str, arch: str | None, *, max_bytes: int = 0, max_tensors: int = 0) -> None:
         self._path = Path(path)
-        self._whole = GGUFWriter(path, arch)  # holds what was added and declared; writes nothing
+        self._whole = GGUFWriter(path, arch)  # holds all pairs and declared tensors; writes nothing
         self._max_bytes, self._max_tensors = max_bytes, max_tensors
         self._starts = [0]  # of the parts, in tensors
         self._size = 0  # of the last part's tensors
@@ -254,7 +254,7 @@ class SplitWriter:
         try:
             if error is None:
                 self._complete(len(self._writers))
-                # as close together as can be, for what was there before is gone from here on
+                # as close together as possible: from here on the old files are gone
                 for i, writer in enumerate(self._writers, 1):
                     writer.place(sync=i == len(self._writers))
                 whole = True

@@ -1,7 +1,8 @@
 """Writing GGUF version 3: streaming, in constant memory, and atomic (layout: see `reader`).
 
 Pairs and tensor infos are collected first; the first `write` writes the header, and tensors follow in the order in
-which they were declared. Everything goes to a temporary file beside the target, which replaces it when all is there.
+which they were declared. Everything goes to a temporary file beside the target, which replaces the target when it is
+complete.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ Chunk = np.ndarray | bytes | bytearray | memoryview
 
 
 class GGUFWriter:
-    """Context manager that leaves a whole file at `path` or, after any exception (KeyboardInterrupt too), no trace.
+    """Context manager that leaves a whole file at `path` or, after any exception (also KeyboardInterrupt), no trace.
 
     A full disk or any other failure to write is a HybridError that names the path and the reason.
     """
@@ -56,7 +57,7 @@ class GGUFWriter:
         self._size = 0
         self._written = 0
         self._began = False
-        self._data = 0  # where the data begin, once they did
+        self._data = 0  # offset of the data, once it is known
         self._by_name: dict[str, TensorInfo] = {}
         self._file: BinaryIO | None = None
         self._unsynced = 0
@@ -69,8 +70,8 @@ class GGUFWriter:
         """Adds a pair, or replaces the value of a key already added. An empty sequence is skipped.
 
         Without `kind`: bool -> BOOL, int -> UINT32, float -> FLOAT32, str -> STRING; sequences of them -> arrays of
-        BOOL, INT32, FLOAT32, STRING; numpy arrays by dtype. A scalar `kind` with a sequence is that of its elements.
-        FormatError when the value does not fit its type.
+        BOOL, INT32, FLOAT32, STRING; numpy arrays by dtype. With a sequence, a scalar `kind` is the type of its
+        elements. FormatError when the value does not fit its type.
         """
         assert not self._began, "metadata after the first tensor's data"
         value = value.tolist() if isinstance(value, np.generic) else value
@@ -128,7 +129,7 @@ class GGUFWriter:
 
     @property
     def nbytes(self) -> int:
-        """Size of the file that what has been added and declared makes."""
+        """Size of the file with the pairs added and the tensors declared so far."""
         return len(self._header()) + self._size
 
     @property
@@ -159,7 +160,7 @@ class GGUFWriter:
         self._written += 1
 
     def begin(self, name: str) -> None:
-        """Says that `put` will write the next declared tensor. It may write any other one from now on, too."""
+        """Announces that `put` will write the next declared tensor. From now on `put` may also write any other one."""
         self._begin()
         info = self._infos[self._written]
         assert info.name == name, f"{name} written where {info.name} was declared"
@@ -178,7 +179,7 @@ class GGUFWriter:
                 rest, at = rest[n:], at + n
 
     def end(self, name: str) -> None:
-        """Says that `put` wrote all of the tensor that was begun."""
+        """Announces that `put` wrote all of the tensor that was begun."""
         assert self._file is not None
         info = self._infos[self._written]
         assert info.name == name
@@ -189,7 +190,7 @@ class GGUFWriter:
         self._written += 1
 
     def lay_out(self) -> dict[str, FileRange]:
-        """The places of all tensors in the unfinished file, which has its size now, for others to fill."""
+        """Sets the size of the unfinished file and returns the ranges of all tensors, for others to fill."""
         self._begin()
         assert self._file is not None and not self._written
         with failures_named(self._given):
@@ -224,14 +225,14 @@ class GGUFWriter:
         """HybridError when the disk has less than `nbytes` free."""
         with failures_named(self._given):
             disk = shutil.disk_usage(self.path.parent)
-        if disk.free < nbytes and disk.total:  # /proc and its like have no size: writing there says what is wrong
+        if disk.free < nbytes and disk.total:  # /proc and its like have no size: writing there raises the error
             raise HybridError(
                 f"{self._where} needs {size_text(nbytes)} and its disk has {size_text(disk.free)} free. "
                 "Make room or write elsewhere."
             )
 
     def complete(self) -> None:
-        """Brings all of the temporary file to the disk. Every declared tensor must have been written."""
+        """Writes all of the temporary file to disk. Every declared tensor must have been written."""
         assert self._file is not None
         self._begin()
         missing = self._infos[self._written :]
@@ -246,7 +247,7 @@ class GGUFWriter:
         self._target.close()
 
     def place(self, *, sync: bool = True) -> None:
-        """Gives the complete file its name; `sync`: waits until the disk has that, too."""
+        """Gives the complete file its name; `sync`: waits until the name is on disk."""
         with failures_named(self._given):
             self._target.place(sync=sync)
 
@@ -255,7 +256,7 @@ class GGUFWriter:
         return self._target.placed
 
     def discard(self) -> None:
-        """Removes what has not been given its name."""
+        """Removes the file unless it has its name."""
         try:
             with contextlib.suppress(OSError):
                 self._synced()  # the disk's thread has the open file

@@ -1,4 +1,4 @@
-"""Keys of DeepSeek-V2 and V3. group_best: the score of a group of experts is the sum of so many of its best."""
+"""Keys of DeepSeek-V2 and V3. group_best: a group of experts is scored by the sum of its `group_best` best scores."""
 
 from .hparams import key
 from .latent import LatentHparams

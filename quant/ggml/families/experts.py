@@ -11,14 +11,14 @@ class ExpertsHparams(Hparams):
 
 
 class OptionalExpertsHparams(Hparams):
-    """n_expert 0: there are none."""
+    """n_expert 0: no experts."""
 
     n_expert: int = key("expert_count", 0)
     n_expert_used: int = key("expert_used_count", 0)
 
 
 class RoutedHparams(OptionalExpertsHparams):
-    """n_dense: first layers without experts; n_shared experts, as wide together as so many, are for every token."""
+    """n_dense: number of first layers without experts. Every token uses a shared expert as wide as n_shared experts."""
 
     n_dense: int = key("leading_dense_block_count", 0)
     n_ff_expert: int = key("expert_feed_forward_length", 0)

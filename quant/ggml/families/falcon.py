@@ -1,4 +1,4 @@
-"""Keys of Falcon. exact: GELU as it is defined, otherwise by its tanh formula, as in llama.cpp."""
+"""Keys of Falcon. exact: GELU by its definition, otherwise by its tanh formula, as in llama.cpp."""
 
 from .hparams import TransformerHparams, key
 from .rope import RopeHparams

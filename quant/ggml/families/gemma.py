@@ -14,12 +14,12 @@ class RootScaledHparams(Hparams):
 
 
 class GemmaHparams(RootScaledHparams, LlamaHparams):
-    """Of the first Gemma."""
+    """Keys of Gemma 1."""
 
 
 class Gemma2Hparams(RootScaledHparams, RopeHparams, TransformerHparams):
-    """window: tokens that a local layer sees, local: which layers these are; attention_cap, cap: scores and logits are
-    cap * tanh(x / cap), 0: as they are; attention_scale 0: from the head size."""
+    """window: tokens that a local layer sees; local: which layers are local; attention_cap, logit_cap: scores and
+    logits become cap * tanh(x / cap), 0: unchanged; attention_scale 0: from the head size."""
 
     d_head: int = key("attention.key_length", 0)
     window: int = key("attention.sliding_window", 4096)

@@ -1,5 +1,5 @@
 """Keys of GLM-5.3-Flash. full: per layer, whether it chooses tokens itself. lowest: logarithm of the lowest decay; 0:
-there is none."""
+no limit."""
 
 from .hparams import key
 from .kimi_linear import LOWEST, KimiLinearHparams

@@ -1,5 +1,4 @@
-"""Keys of GPT-NeoX and Pythia. exact: GELU as it is defined, otherwise by its tanh
-formula, as in llama.cpp."""
+"""Keys of GPT-NeoX and Pythia. exact: GELU by its definition, otherwise by its tanh formula, as in llama.cpp."""
 
 from .gpt2 import Gpt2Hparams
 from .hparams import key

@@ -26,14 +26,14 @@ def key(
     minimum: float = 0,
     more: bool = False,
 ) -> Any:
-    """Field that is read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`; a scalar stands
-    for all layers when `per_layer`, of a field that is a tuple of int or of float. A `pattern` is true or false for
-    every layer, or a number n: true but for the last of every n layers (0: for all); it need not say anything of the
-    last layers where the field `n_ahead`, before it, says that so many guess tokens ahead.
-    `more`: values of such layers may follow.
+    """A field read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`.
 
-    Numbers are at least `minimum`, integers below 2^31, floats finite in f32. What several keys or the tensors have to
-    agree on is checked by the layers, which know what their kernels take.
+    per_layer: a tuple of int or of float; a scalar in the file stands for all layers. pattern: true or false for every
+    layer, or a number n: true but for the last of every n layers (0: for all); values of the last `n_ahead` layers (an
+    earlier field) may be missing. more: values after the last layer are ignored.
+
+    Numbers are at least `minimum`, integers below 2^31, floats finite in f32. Layers check what several keys or the
+    tensors have to agree on.
     """
     meta = {
         "key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default, "more": more,
@@ -43,7 +43,7 @@ def key(
 
 @dataclass(frozen=True)
 class Scales:
-    """What some families multiply the embedding and what every part adds by, and divide the logits by."""
+    """Factors of the embedding and of every part's result, and the divisor of the logits, in some families."""
 
     embedding: float = 1.0
     residual: float = 1.0
@@ -53,7 +53,7 @@ class Scales:
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(key,))
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hparams:
-    """What every family has; its subclasses are frozen dataclasses, too. n_layer: blocks of the file, the last
+    """The keys of every family; subclasses also become frozen dataclasses. n_layer: blocks of the file, the last
     n_ahead of which guess tokens ahead."""
 
     n_layer: int = key("block_count", minimum=1)
@@ -74,20 +74,20 @@ class Hparams:
     def scales(self) -> Scales:
         return Scales()
 
-    logit_cap = 0.0  # logits become cap * tanh(logit / cap); 0: they stay
-    halve_every = 0  # the residual stream is halved after every so many layers; 0: never
+    logit_cap = 0.0  # logits become cap * tanh(logit / cap); 0: unchanged
+    halve_every = 0  # the residual stream is halved after every `halve_every` layers; 0: never
 
     def usual_context(self, tensors: Container[str]) -> int:
-        """Tokens of a sequence where nobody says how many: the longest texts that the model was trained for."""
+        """Default number of tokens of a sequence: the longest texts that the model was trained for."""
         return self.n_ctx_train
 
     def variant(self, tensors: Container[str], n_ctx: int) -> str:
-        """What a context of n_ctx tokens changes in the results of a model with these tensors; mostly nothing."""
+        """How a context of n_ctx tokens changes the results of a model with these tensors; "": not at all."""
         return ""
 
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
-        """Raises FormatError naming the key that is missing or has a wrong value."""
+        """Reads all fields. FormatError names the key that is missing or has a wrong value."""
         values: dict[str, Any] = {}
         if not gguf.tensors:
             raise FormatError(f"{gguf.path.name} holds no tensors, only metadata. Give a file with a model.")
@@ -113,7 +113,7 @@ class Hparams:
         return cls(**values)
 
     def wrong(self, gguf: GGUFFile, field: str, expected: str, value: Any = None) -> FormatError:
-        """The error for a field that no layer can work with; `value`: that of one layer."""
+        """The error for a field that no layer can work with; `value`: the wrong value, if it is one layer's."""
         (key,) = (own.metadata["key"] for own in dataclasses.fields(self) if own.name == field)
         found = getattr(self, field) if value is None else value
         name = full_key(str(gguf.get("general.architecture")), key)
@@ -121,14 +121,15 @@ class Hparams:
 
     @classmethod
     def written(cls, value: Callable[[str], Any], order: str) -> Iterator[tuple[str, Any]]:
-        """Pairs of a file, without the architecture in front of their keys. A word of `order` is
+        """The pairs of a file, without the architecture in front of their keys. A word of `order` is
 
-            name         of a field: `value(name)` is written
-            .key         no field's, since no reader here asks for it: `value(key)` is written
-            name=source  `value(source)` is
-            word?        not where it is the default of the field
+            name         a field: `value(name)` is written
+            .key         a key that no reader here asks for: `value(key)` is written
+            name=source  `value(source)` is written
+            word?        not written if it is the field's default
 
-        What is None is not written; then its field has a default, or the word a question mark."""
+        A value of None is not written: the field has a default, or the word a question mark.
+        """
         fields = {field.name: field.metadata for field in dataclasses.fields(cls)}
         for word in order.split():
             name, _, source = word.removesuffix("?").partition("=")
@@ -142,7 +143,7 @@ class Hparams:
 
 
 def by_period(period: int, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it is another one than the last of every `period`; 0: all are."""
+    """Per layer: False for the last of every `period` layers, True for the others; period 0: True for all."""
     return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
 
 
@@ -184,7 +185,7 @@ def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, kind: type, mi
 
 
 def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int, n_ahead: int) -> tuple[bool, ...]:
-    """n_ahead: the last of the layers, of which nothing need be said."""
+    """n_ahead: number of last layers that need no values; they are True."""
     if isinstance(raw, int) and not isinstance(raw, bool):
         return by_period(_scalar(gguf, name, raw, int, 0), n_layer)
     if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biu" or not ((raw == 0) | (raw == 1)).all():
@@ -195,13 +196,13 @@ def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int, n_ahead: int) ->
 
 
 class AttentionHparams(Hparams):
-    """Of a model with attention on some layers or all."""
+    """Keys of a model with attention on some or all layers."""
 
     n_head: int = key("attention.head_count", minimum=1)
     n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)  # 0 marks a layer without attention
 
 
 class TransformerHparams(AttentionHparams):
-    """With a feed-forward part on all layers; n_ff may be the width of an expert."""
+    """Keys of a model with a feed-forward part on all layers; n_ff may be the width of an expert."""
 
     n_ff: int = key("feed_forward_length", minimum=1)

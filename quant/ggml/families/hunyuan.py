@@ -1,4 +1,4 @@
-"""Keys of Hunyuan. n_ff is the width of an expert, n_ff_shared that of the shared one, 0: the same."""
+"""Keys of Hunyuan. n_ff: width of an expert; n_ff_shared: width of the shared expert, 0: n_ff."""
 
 from .experts import ExpertsHparams
 from .hparams import key

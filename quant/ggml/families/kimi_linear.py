@@ -4,7 +4,7 @@ from .experts import SIGMOID
 from .hparams import key
 from .latent import LatentHparams
 
-LOWEST = 80  # no state is left of what is multiplied by exp(-80)
+LOWEST = 80  # a decay of exp(-80) leaves nothing of a state
 
 
 class KimiLinearHparams(LatentHparams):

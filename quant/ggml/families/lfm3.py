@@ -1,5 +1,5 @@
-"""Keys of LFM3. A layer without heads of keys is a convolution over d_conv tokens; `local` are those whose tokens see
-the last `window`."""
+"""Keys of LFM3. A layer without heads of keys is a convolution over d_conv tokens; `local`: layers whose tokens see the
+last `window`."""
 
 from .hparams import TransformerHparams, key
 from .rope import RopeHparams

@@ -1,5 +1,5 @@
-"""Keys of Llama 4. chunked: layers whose tokens see those of their chunk of `chunk` tokens; window 0: none is. turned:
-layers with RoPE. On the others queries at p are times 1 + temperature * log(1 + floor((p + 1) / period))."""
+"""Keys of Llama 4. chunked: layers whose tokens see only their chunk of `chunk` tokens; window 0: no layer is chunked.
+turned: layers with RoPE. On the others queries at p are times 1 + temperature * log(1 + floor((p + 1) / period))."""
 
 from .hparams import key
 from .llama import LlamaHparams

@@ -4,7 +4,7 @@ from .hparams import Hparams, key
 
 
 class Mamba1Hparams(Hparams):
-    """Of a model with Mamba-1 on some layers or all."""
+    """Keys of a model with Mamba-1 on some or all layers."""
 
     d_conv: int = key("ssm.conv_kernel", minimum=2)
     d_inner: int = key("ssm.inner_size", minimum=1)

@@ -1,5 +1,5 @@
-"""Keys of Phi-4-mini-flash. A layer without heads of keys is Mamba-1; `local` are those whose tokens see the last
-`window`. The last n_shared layers keep nothing: without heads of keys, they gate what the last scan made."""
+"""Keys of Phi-4-mini-flash. A layer without heads of keys is Mamba-1; `local`: layers whose tokens see the last
+`window`. The last n_shared layers keep nothing: without heads of keys, they gate the last scan's output."""
 
 from .hparams import TransformerHparams, key
 from .mamba import Mamba1Hparams

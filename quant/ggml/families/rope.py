@@ -9,15 +9,15 @@ FREQS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_fact
 
 
 class RopeHparams(Hparams):
-    """Of a model whose queries and keys turn.
+    """Keys of a model that rotates queries and keys.
 
-    factor      positions are divided by it (linear), or those of slow pairs (YaRN); 0, as in llama.cpp: none
-    original    the context that the model had before; 0: it still has it
-    attn_factor cos and sin are times it
-    magnitude   YaRN's own factor of both; 0: as it follows from `factor` and from `log_share`
-    fast, slow  YaRN: pairs that turn more often than `fast` times in the original context stay, those that turn less
+    factor      divides positions (linear), or the positions of slow pairs (YaRN); 0, as in llama.cpp: no scaling
+    original    the context before scaling; 0: n_ctx_train
+    attn_factor multiplies cos and sin
+    magnitude   YaRN's own factor of cos and sin; 0: computed from `factor` and `log_share`
+    fast, slow  YaRN: pairs that turn more often than `fast` times in the original context stay, pairs that turn less
                 often than `slow` times are stretched
-    truncate    YaRN: these bounds are those of whole pairs
+    truncate    YaRN: rounds these bounds outwards to whole pairs
     """
 
     freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
@@ -33,15 +33,15 @@ class RopeHparams(Hparams):
 
     @property
     def original_ctx(self) -> int:
-        """The context before it was stretched."""
+        """The context before scaling."""
         return self.original or self.n_ctx_train
 
     def variant(self, tensors: Container[str], n_ctx: int) -> str:
-        """Of two sets of frequencies the context of the loaded model chooses, never the length of a text: keys stay as
-        they were turned."""
+        """`long RoPE` if the loaded model's context selects the second set of frequencies. The length of a text never
+        does, because cached keys stay rotated."""
         return "long RoPE" if LONG in tensors and n_ctx > self.original_ctx else ""
 
     def usual_context(self, tensors: Container[str]) -> int:
-        """With two sets of frequencies, as long as the first of them counts: a longer context, which changes the
-        results of short texts too, is for who asks for it."""
+        """With two sets of frequencies, the context of the first: the second also changes the results of short texts,
+        so users must ask for it."""
         return min(self.n_ctx_train, self.original_ctx) if LONG in tensors else self.n_ctx_train

@@ -4,7 +4,7 @@ from .hparams import Hparams, key
 
 
 class RwkvHparams(Hparams):
-    """What all RWKV models have. n_shift: inputs that a layer keeps for the next token."""
+    """Keys of all RWKV models. n_shift: inputs that a layer keeps for the next token."""
 
     n_ff: int = key("feed_forward_length", minimum=1)
     d_head: int = key("wkv.head_size", minimum=1)
@@ -30,19 +30,19 @@ class Ranks7(RwkvHparams):
 
     @property
     def ranks(self) -> tuple[int, int, int, int]:
-        """As the layer takes them."""
+        """The ranks in the order of the layer's argument."""
         return self.n_decay, self.n_rate, self.n_first, self.n_gate
 
 
 class Rwkv6Hparams(Ranks6):
-    """rescale: the stream is halved every so many layers, 0: never."""
+    """halve_every: the residual stream is halved after every `halve_every` layers; 0: never."""
 
     eps: float = key("attention.layer_norm_epsilon")
     halve_every: int = key("rescale_every_n_layers", 0)
 
 
 class Rwkv7Hparams(Ranks7):
-    """Of a model with a gate on every layer."""
+    """Keys of a model with a gate on every layer."""
 
     eps: float = key("attention.layer_norm_epsilon")
     n_gate: int = key("attention.gate_lora_rank", minimum=1)

@@ -6,7 +6,8 @@ from .mamba2 import Mamba2Hparams
 
 
 class SharedHparams(TransformerHparams):
-    """A layer with heads of keys has a transformer block in front of its Mamba; they take turns in using n_shared."""
+    """A layer with heads of keys has a transformer block in front of its Mamba; these layers use n_shared blocks in
+    turn."""
 
     d_head: int = key("attention.key_length", minimum=1)
     n_rot: int = key("rope.dimension_count", 0)
@@ -24,4 +25,4 @@ class ZambaHparams(SharedHparams, Mamba1Hparams):
 
 
 class Zamba2Hparams(SharedHparams, Mamba2Hparams):
-    """Both of what it is made of."""
+    """The keys of shared blocks and of Mamba-2."""

@@ -37,10 +37,10 @@ CHUNK = 1 << 17
 class Format:
     """`encode(x f32 [n, block], out u8 [n, nbytes])` and `decode(raw u8 [n, nbytes], out f32 [n, block])`.
 
-    NaN, infinity and scales beyond f16 raise nothing. What they give decodes to NaN or infinity, for callers to see;
-    but a search may pass over a NaN: look for those in the input.
-    Without `encode` a type can only be read. `weighted(x, out, importance f32 [n, block])` makes the errors small where
-    importance is great; without it importance changes nothing. With `row_weights` it wants those of `kernels.columns`.
+    NaN, infinity and scales beyond f16 raise nothing. Their blocks decode to NaN or infinity, for callers to see; but a
+    search may pass over a NaN: look for NaN in the input. Without `encode` a type can only be read. `weighted(x, out,
+    importance f32 [n, block])` makes the errors small where importance is great; without it importance changes nothing.
+    With `row_weights` its third argument is the result of `kernels.columns.row_weights`.
     """
 
     encode: Callable[[np.ndarray, np.ndarray], None] | None

@@ -1,7 +1,7 @@
 """F32, F16, BF16, and I32: one weight, or integer, after the other, little endian.
 
     type  bytes  sign exponent mantissa   encoding from f32
-    F32     4      1     8       23       as it is
+    F32     4      1     8       23       unchanged
     F16     2      1     5       10       IEEE 754, nearest even; beyond 65504 infinite
     BF16    2      1     8        7       upper half of the f32, nearest even
     I32     4      integers of 32 bits, read only: beyond 2^24 the nearest f32

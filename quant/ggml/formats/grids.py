@@ -10,7 +10,7 @@ import numpy as np
 
 from ..types import GGMLType
 
-# Where the gguf package keeps the points of each type. IQ1_M has those of IQ1_S.
+# The gguf package's names for the points of each type. IQ1_M uses IQ1_S's points.
 _SOURCE = {
     GGMLType.IQ1_S: "IQ1_S",
     GGMLType.IQ1_M: "IQ1_S",

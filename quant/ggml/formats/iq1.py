@@ -106,7 +106,7 @@ def encode_iq1_m(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None =
     scales, shifts, numbers = fit_shifted(x, w, 16, 1e-7, halves=True)
     d, s = even_scales(scales, 7)
     some = (d > 0)[:, None]
-    # the shift of the first 8 weights is bit 1, that of the second bit 0
+    # bit 1 is the shift of the first 8 weights, bit 0 of the second 8
     down = np.where(some, shifts, 0)[:, :, None] >> np.array([1, 0], np.uint8) & 1
     s = np.where(some, s, 0)
     q = _points(numbers | down.reshape(-1, 32).astype(np.uint16) << 11).astype(np.float32) * np.float32(0.125)

@@ -62,7 +62,7 @@ def encode_iq4_xs(x: np.ndarray, out: np.ndarray, importance: np.ndarray | None 
 
 
 def _scales(x: np.ndarray, rows: np.ndarray, importance: np.ndarray | None) -> np.ndarray:
-    """Of rows of 32 weights; x f32 [n, k] are the blocks that they are part of."""
+    """The scales of `rows` of 32 weights; x f32 [n, k]: the blocks that contain these rows."""
     from ..kernels.columns import row_sums, row_weights
     from ..kernels.steps import steps
 

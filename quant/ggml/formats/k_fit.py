@@ -1,8 +1,7 @@
 """What the encoders of the K-quants share: rows of 16 or 32 weights are fitted, then the scales of the rows of a block.
 
-Importance f32 [n, 256] says how much the square of each weight's error matters (the mean square of what it is
-multiplied by); without, ggml's reference makes its own weights. `..kernels` is imported when it is needed, for it
-imports numba.
+Importance f32 [n, 256] says how much the square of each weight's error matters (the mean square of its input);
+without, ggml's reference makes its own weights. `..kernels` is imported when it is needed, for it imports numba.
 """
 
 from dataclasses import dataclass

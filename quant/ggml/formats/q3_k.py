@@ -3,8 +3,8 @@
 byte  field   type      meaning
    0  hmask   u8[32]    bit 2 of q; byte k holds weights 32*i + k in bit i, i = 0..7
   32  qs      u8[64]    bits 0 and 1 of q; byte 32 + 32*h + k holds weights 128*h + 32*i + k in bits 2*i, i = 0..3
-  96  scales  u8[12]    6-bit scales s[j]: bits 0..3 are those of byte 96 + j % 8 (low for j < 8, high for the others),
-                        bits 4 and 5 are bits 2 * (j // 4) and up of byte 104 + j % 4
+  96  scales  u8[12]    6-bit scales s[j]: bits 0..3 are in byte 96 + j % 8 (low for j < 8, high for the others),
+                        bits 4 and 5 in byte 104 + j % 4, from bit 2 * (j // 4) on
  108  d       f16       scale of the scales
 w[16*j + k] = d * (s[j] - 32) * (q[16*j + k] - 4)         j = 0..15, k = 0..15
 

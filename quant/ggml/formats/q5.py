@@ -15,8 +15,8 @@ Q5_1    32 weights in 24 bytes, 6 bits per weight
      8  qs     u8[16]   as above, from byte 8
   w[k] = d * q[k] + m
 
-Encoders: bytes equal to ggml's reference (`quantize_row_q5_0_ref`, `quantize_row_q5_1_ref`) for finite input; they are
-those of Q4_0 and Q4_1 with d = largest / -16 and d = (greatest - least) / 31.
+Encoders: bytes equal to ggml's reference (`quantize_row_q5_0_ref`, `quantize_row_q5_1_ref`) for finite input; they
+work as for Q4_0 and Q4_1, with d = largest / -16 and d = (greatest - least) / 31.
 With importance: bytes equal to `quantize_row_q5_0_impl` and `quantize_row_q5_1_impl`, searches as for Q4_0 and Q4_1.
 """
 

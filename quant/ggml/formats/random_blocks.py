@@ -1,7 +1,7 @@
 """Random blocks of any type, also of those without an encoder: for tests of kernels and for files of random weights.
 
-Codes are uniform over those that an encoder can write; scales are such that the decoded weights have about the standard
-deviation that was asked for. All weights are finite.
+Codes are uniform over all that an encoder can write; the scales give the decoded weights about the requested standard
+deviation. All weights are finite.
 """
 
 import math

@@ -4,7 +4,7 @@
      0  qs     u8[48]   byte k holds weights 32*i + k, k < 32; byte 32 + k weights 160 + 16*i + k, k < 16; i = 0..4
     48  qh     u8[4]    byte 48 + k holds weights 240 + 4*i + k, i = 0..3
     52  d      f16      scale
-  a byte is ceil(v * 256 / 243), v = the number of five base-3 digits whose first one is that of i = 0
+  a byte is ceil(v * 256 / 243), v = the number of five base-3 digits, of which i = 0 is the first
   (qh: the fifth digit is 0), so that digit i = ((byte * 3^i mod 256) * 3) >> 8
   w = d * (digit - 1)
 

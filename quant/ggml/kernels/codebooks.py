@@ -27,11 +27,10 @@ class Codebook:
     """Points of `dims` weights with `levels` codes each.
 
     where i32 [levels ** dims]: number of the point, or -1 - i for numbers without one, whose neighbours are in the sets
-    of
-    eight first[i]..first[i + 1] - 1. near u16 [8 * sets]: their points; the last one is repeated to fill a set.
-    near_codes
-    u8 [sets * dims * 8]: the codes of each neighbour: a set's first weights side by side, then its second weights, ...
-    values f32 [8]: the level of each code, then zeros: -1, 0, 1 in IQ1, otherwise 1, 3, 5... codes f32 [points * dims].
+    of eight first[i]..first[i + 1] - 1. near u16 [8 * sets]: their points; the last one is repeated to fill a set.
+    near_codes u8 [sets * dims * 8]: the codes of each neighbour: a set's first weights side by side, then its second
+    weights, ... values f32 [8]: the level of each code, then zeros: -1, 0, 1 in IQ1, otherwise 1, 3, 5... codes f32
+    [points * dims].
     """
 
     dims: int

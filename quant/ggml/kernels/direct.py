@@ -1,6 +1,6 @@
 """Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 in vectors of one block, and the packing of codes that searches found.
 
-Layouts and rules are those of `formats`; bytes and values are equal to the numpy code there.
+Layouts and rules are in `formats`; bytes and values are equal to the numpy code there.
 
     x, out of decoders  f32 [n * 32]
     raw, out            u8 [n * bytes of a block]

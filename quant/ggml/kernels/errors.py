@@ -45,7 +45,6 @@ def error_sums(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> bool:
     """x, y f32 [row, k] -> out f64 [row, 3]: per row the sums of the squares of y - x, of x and of y. All in C order.
 
     A row is added from left to right in eight chains, 256 weights in f32 and these sums in f64; the chains in pairs.
-    False
-    if a sum is infinite or NaN: then a value is, or its square overflows f32.
+    False if a sum is infinite or NaN: then a value is, or its square overflows f32.
     """
     return bool(_error_sums(x.reshape(-1), y.reshape(-1), *x.shape, out.reshape(-1)))

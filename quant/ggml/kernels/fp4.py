@@ -1,4 +1,4 @@
-"""MXFP4 in vectors. Layout and rules are those of `formats.fp4`; bytes are equal to the numpy code there."""
+"""MXFP4 in vectors. Layout and rules are in `formats.fp4`; bytes are equal to the numpy code there."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""F16, BF16 and F32: conversions of vectors and of arrays. Bytes equal those of `formats.float`.
+"""F16, BF16 and F32: conversions of vectors and of arrays. Bytes are equal to `formats.float`.
 
 Uses integer arithmetic if the processor has no instructions for it; only the results for NaNs differ.
 """
@@ -16,7 +16,7 @@ from .lanes_across import lane, lower
 _BELOW_HALVES = 2.0**112  # from an exponent of f16, moved to the place of one of f32, to its value
 
 
-# Whether the processor has instructions between f32 and f16. Those of numbers give what integers give.
+# Whether the processor has instructions between f32 and f16. For numbers they give the integer code's results.
 HARDWARE_HALVES = "f16c" in cpu_features()
 
 

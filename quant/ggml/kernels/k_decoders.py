@@ -1,4 +1,4 @@
-"""Values of Q2_K to Q6_K and IQ4 blocks in vectors. Layouts are those of `formats`; values equal the numpy code's.
+"""Values of Q2_K to Q6_K and IQ4 blocks in vectors. Layouts are in `formats`; values are equal to the numpy code there.
 
 raw u8 [n * bytes of a block] -> out f32 [n * weights of a block].
 """

@@ -1,6 +1,6 @@
 """Builds blocks of the K-quants from the results of the searches: scales of scales, codes, and their packing.
 
-Layouts are those of `formats`; every operation is ggml's, in f32 and in its order.
+Layouts are in `formats`; every operation is ggml's, in f32 and in its order.
 
     x        f32 [n * 256]
     d, dmin  f32 [n]             as read back from f16
@@ -76,7 +76,7 @@ def _recode(x, first, k, scale, offset, low, high, codes):
 
 @fast
 def _put_twos(codes, first, out, at):
-    """Bits 0 and 1 of 256 codes: byte at + 32 * h + k holds those of codes 128 * h + 32 * i + k in bits 2 * i."""
+    """Packs bits 0 and 1 of 256 codes: byte at + 32 * h + k holds code 128 * h + 32 * i + k in bits 2 * i."""
     for h in range(2):
         c = first + 128 * h
         packed = (load32(codes, c) & 3) | ((load32(codes, c + 32) & 3) << 2)
@@ -95,7 +95,7 @@ def _put_eighths(codes, first, bit, out, at):
 
 @fast
 def _put_fours(codes, first, out, at):
-    """Bits 0 to 3: byte at + 32 * g + k holds those of codes 64 * g + k (low) and 64 * g + 32 + k (high)."""
+    """Packs bits 0 to 3: byte at + 32 * g + k holds codes 64 * g + k (low) and 64 * g + 32 + k (high)."""
     for g in range(4):
         c = first + 64 * g
         store(out, at + 32 * g, (load32(codes, c) & 15) | (load32(codes, c + 32) << 4))

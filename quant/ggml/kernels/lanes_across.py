@@ -104,7 +104,7 @@ lower, upper = _half(False), _half(True)
 
 @intrinsic
 def joined(typing: Any, x: Any, y: Any) -> Any:
-    """The lanes of x and then those of y."""
+    """The lanes of x, then the lanes of y."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return _shuffled(builder, args[0], 0, 2 * x.n, args[1])

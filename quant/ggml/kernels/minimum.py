@@ -84,8 +84,7 @@ def with_minimum(
     """Scales and minima f32 [row] and codes for x = scale * code - minimum, 0 <= code <= top, minimum >= 0.
 
     Tries code ranges of top + first + i * step, i = 0..tries, each with the best line through its codes. `absolute`:
-    weight
-    magnitudes of errors, not squares.
+    weight magnitudes of errors, not squares.
     """
     factors = np.float32(first) + np.float32(step) * np.arange(tries + 1, dtype=np.float32) + np.float32(top)
     scales, minima = np.empty((2, len(x)), np.float32)

@@ -2,10 +2,9 @@
 
 A row is the 16 or 32 weights that share a scale; every 8 or 4 of them take one point. Tries differ in the scale: they
 use the nearest codes for it or, where these have no point, the neighbour with the smallest weighted error; then the
-best
-scale for these points. The arithmetic is ggml's (ggml-quants.c: quantize_row_iq2_xxs_impl, _iq2_xs_impl, _iq2_s_impl,
-_iq3_xxs_impl, _iq3_s_impl) in its order, so that results are equal to the bit. Eight tries and eight neighbours are
-processed at a time, in the lanes of a register.
+best scale for these points. The arithmetic is ggml's (ggml-quants.c: quantize_row_iq2_xxs_impl, _iq2_xs_impl,
+_iq2_s_impl, _iq3_xxs_impl, _iq3_s_impl) in its order, so that results are equal to the bit. Eight tries and eight
+neighbours are processed at a time, in the lanes of a register.
 """
 
 from dataclasses import dataclass
@@ -26,10 +25,8 @@ class Search:
     """Parameters of a format's search.
 
     k: weights in a row. even: an even number of minus signs in every 8 weights. factors f32: the tries. least: rows
-    whose
-    largest weight is below it are zeros. refit: which points are chosen again with the best scale at the end: all,
-    those
-    not found at once, or all if there is one of these.
+    whose largest weight is below it are zeros. refit: the points to choose again with the best scale at the end: all,
+    only points not found at once, or all if there is such a point.
     """
 
     k: int
@@ -84,7 +81,7 @@ def best_neighbour(values, near, first, last, dims, xs, ws, at, scale, shift):
 
 @piece
 def _of_four(a, b, c, d, near, s):
-    """The errors of the neighbours in set s, from those of four weights' levels."""
+    """The errors of the neighbours in set s; a, b, c, d: the errors of four weights by level."""
     error = _looked_up(a, near, s * 4) + _looked_up(b, near, s * 4 + 1) + _looked_up(c, near, s * 4 + 2)
     return error + _looked_up(d, near, s * 4 + 3)
 

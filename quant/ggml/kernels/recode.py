@@ -1,7 +1,6 @@
 """Stored weights to blocks and their errors, in one pass over memory and one call.
 
-Bytes are those of `coding.encode`, sums those of `errors.error_sums` over the output of `coding.decode`; types without
-a
+Bytes are equal to `coding.encode`, sums to `errors.error_sums` over the output of `coding.decode`; types without a
 function here use these three, piece by piece.
 """
 
@@ -25,7 +24,7 @@ _MOST = np.finfo(np.float32).max
 
 
 class _Block(types.Opaque):
-    """The type of a format's tag: chooses what is compiled."""
+    """The type of a format's tag: selects the functions that are compiled."""
 
     def __init__(self, name: str) -> None:
         self.format = name
@@ -58,9 +57,9 @@ class _Scales(NamedTuple):
 
 @dataclass(frozen=True)
 class _Format:
-    """Functions of a format: measure(v f32x32) -> two numbers of a block; scale(these of 8 blocks, f32x8 each) -> d,
-    minimum; put(v, scales, out, at) writes 32 weights and returns the written values, f32x32. All take the tag first.
-    """
+    """Functions of a format: measure(v f32x32) -> two numbers of a block; scale(both numbers of 8 blocks, f32x8 each)
+    -> d, minimum; put(v, scales, out, at) writes 32 weights and returns the written values, f32x32. All take the tag
+    first."""
 
     measure: Callable[..., Any]
     scale: Callable[..., Any]

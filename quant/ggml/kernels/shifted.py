@@ -3,8 +3,7 @@
 The weights of a row are sorted by size and cut into three runs, one per level. All cuts and both shifts (for IQ1_M of
 each half of the row) are tried; then codes without a point take the neighbour with the smallest weighted error. The
 arithmetic is ggml's (ggml-quants.c: quantize_row_iq1_s_impl, _iq1_m_impl) in its order, so that results are equal to
-the
-bit. Eight cuts are evaluated at a time; if one of them may be better, all eight are evaluated again in order.
+the bit. Eight cuts are evaluated at a time; if one of them may be better, all eight are evaluated again in order.
 """
 
 import numpy as np
@@ -31,7 +30,7 @@ def _sort(x, row, k, order):
 
 @fast
 def _sums_of_cut(sum_x, sum_w, k, i, j, shift):
-    """Of the cut into levels at i and j: weight * q * x and weight * q * q."""
+    """The sums of weight * q * x and of weight * q * q for the cut into levels at i and j."""
     low, middle, high = np.float32(-1) + shift, shift, np.float32(1) + shift
     qx = (sum_x[i] - sum_x[0]) * low + (sum_x[j] - sum_x[i]) * middle + (sum_x[k] - sum_x[j]) * high
     q2 = (

@@ -61,9 +61,8 @@ def _byte(code):
 
 @fast
 def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):
-    """Five rounds in which each code moves to its best value given the others' sums. by_rest: the sum of squares that
-    must be positive is that of the others, not the new one (ggml's make_qp_quants and make_q3_quants differ in this).
-    """
+    """Five rounds in which each code moves to its best value given the others' sums. by_rest: the others' sum of
+    squares must be positive, instead of the new sum (make_qp_quants against make_q3_quants)."""
     zero = splat(np.float32(0))
     for _ in range(5):
         moved = False

@@ -1,4 +1,4 @@
-"""TQ1_0, TQ2_0, Q1_0 and Q2_0 in vectors. Layouts and rules are those of `formats`; bytes are equal to the numpy code.
+"""TQ1_0, TQ2_0, Q1_0 and Q2_0 in vectors. Layouts and rules are in `formats`; bytes are equal to the numpy code there.
 
 x, out of decoders f32 [n * weights of a block]; raw, out u8 [n * bytes of a block].
 """

@@ -61,7 +61,9 @@ def test_split_then_merge_is_the_identity(file: Path, tmp_path: Path, monkeypatc
 
 def test_split_and_merge_refuse(file: Path, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
-    with pytest.raises(UsageError, match=r"m\.gguf has 4 tensors in 1\.5 KiB and fits into one part\. Use it as it is"):
+    with pytest.raises(
+        UsageError, match=r"m\.gguf has 4 tensors in 1\.5 KiB and fits into one part\. Use it unchanged"
+    ):
         rewrite.split(file, tmp_path / "p", max_bytes=1 << 20)
     with pytest.raises(UsageError, match=r"m\.gguf is in one file already\. Give the first part"):
         rewrite.merge(file, tmp_path / "back.gguf")

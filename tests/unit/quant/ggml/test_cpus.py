@@ -57,7 +57,7 @@ def test_processors_that_this_process_may_use() -> None:
     with pytest.raises(UsageError) as caught:
         check_usable([min(allowed), 65535])
     assert str(caught.value) == (
-        f"cpus: this process may not use processor 65535, or there is none. It may use {as_list(allowed)}."
+        f"cpus: this process may not use processor 65535, or it does not exist. It may use {as_list(allowed)}."
     )
 
 

@@ -148,7 +148,7 @@ def test_what_does_not_belong_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (["a.weight", "b.weight", "a.weight", "d.weight"], r"tensor a\.weight is in another part, too"),
+        (["a.weight", "b.weight", "a.weight", "d.weight"], r"tensor a\.weight is also in another part\."),
         (["a.weight", "b.weight", "d.weight"], r"its 2 parts hold 3 tensors, split\.tensors\.count says 4\."),
     ],
 )
