@@ -49,7 +49,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _REASONS = {name: reason for reason, names in WITHOUT_EFFECT.items() for name in names}
 
-# What transformers can do to any model by its config, and hardly a family here can.
+# Features that a config can give any model in transformers, and that hardly a family here supports.
 REFUSED: Mapping[str, tuple[object, ...]] = {
     "per_layer_config": ({},),
     "pruned_heads": ({},),

@@ -42,7 +42,7 @@ _ORIGINS = {"base_models": "base_model", "datasets": "dataset"}
 _FIXED = ("architecture", "type", "file_type", "quantization_version", "alignment")
 
 _SIZE = re.compile(r"(\d+x)?(\d+(?:[._]\d+)?)([kmbt])", re.IGNORECASE)
-_TYPE = re.compile(r"i?q\d(_\w+)*|b?fp?(16|32)", re.IGNORECASE)  # said by general.file_type
+_TYPE = re.compile(r"i?q\d(_\w+)*|b?fp?(16|32)", re.IGNORECASE)  # left out of names: general.file_type says it
 _VERSION = re.compile(r"v?\d+(\.\d+)*", re.IGNORECASE)
 _TUNES = re.compile(r"chat|instruct|base|vision|it|sft|dpo", re.IGNORECASE)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")

@@ -298,7 +298,7 @@ def _joined(row: Row, there: list[Thin | None]) -> Thin:
         for i, pair in enumerate(there):
             if pair is not None:
                 one = _transformed(row, pair)
-                # more rank than there is: zeros. A reader divides by the stack's rank, so B makes up for it.
+                # ranks that this adapter lacks are zeros. A reader divides by the stack's rank, so B makes up for it.
                 a[i, : len(one.a)] = one.a
                 b[i, :, : len(one.a)] = _times(one.b, rank / len(one.a))
         return Thin(a, b)

@@ -31,7 +31,7 @@ def _negative_exp(x: np.ndarray, _: int) -> np.ndarray:
         return (-np.exp(x.astype(np.float64))).astype(np.float32)
 
 
-# A state-space layer's decay is stored by its logarithm in checkpoints, unchanged used in GGUF. Computed in f64.
+# Checkpoints store the logarithm of a state-space layer's decay, GGUF the decay itself. Computed in f64.
 NEGATIVE_EXP = Transform("-exp", _negative_exp, arithmetic=True)
 
 

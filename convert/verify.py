@@ -68,7 +68,7 @@ def verify(
         where = shown(Path(gguf_path).name)
         number = file.get("general.file_type")
         file_type = next((t for t in OUTTYPES.values() if _equal(number, int(t))), None)
-        if _equal(number, int(FileType.MXFP4_MOE)) and EMBEDDING in file.tensors:  # of the experts; see `stated_type`
+        if _equal(number, int(FileType.MXFP4_MOE)) and EMBEDDING in file.tensors:  # only of experts: `stated_type`
             kind = file.tensors[EMBEDDING].type
             file_type = next((t for t in OUTTYPES.values() if FILE_TYPE_WEIGHT[t] is kind), None)
         if file_type is None:
@@ -98,12 +98,12 @@ def verify(
 
 def _equal(value: Any, expected: Any) -> bool:
     """Whether a file's value has the expected type and value; floats are compared as f32."""
-    if isinstance(expected, np.ndarray):  # of one type, which a list does not say
+    if isinstance(expected, np.ndarray):  # its dtype counts also
         return isinstance(value, np.ndarray) and value.dtype == expected.dtype and np.array_equal(value, expected)
     if isinstance(expected, list | tuple):
         same = isinstance(value, list | np.ndarray) and len(value) == len(expected)
         return same and all(map(_equal, value, expected))
-    if isinstance(value, np.generic):  # of a list
+    if isinstance(value, np.generic):  # an element of an array
         value = value.item()
     if isinstance(expected, float) and isinstance(value, float):
         with np.errstate(over="ignore"):

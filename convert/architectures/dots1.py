@@ -58,7 +58,7 @@ class Dots1(Qwen3):
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        config.expects("scoring_func", "sigmoid", "noaux_tc")  # which published configs say for it
+        config.expects("scoring_func", "sigmoid", "noaux_tc")  # published configs call it noaux_tc
         n_expert = config.integer("n_routed_experts", "num_local_experts", maximum=4096)
         n_used = config.integer("num_experts_per_tok", maximum=n_expert)
         return {

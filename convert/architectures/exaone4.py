@@ -13,7 +13,7 @@ from .llama import LLAMA, Llama
 from .olmo import Olmo2
 from .windows import read_layer_types, read_window, window_values, windows_of
 
-WITH_WINDOWS = 64  # layers of the one size that llama.cpp takes to have windows
+WITH_WINDOWS = 64  # number of layers of the only size with windows in llama.cpp
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Exaone4(Llama):
     known_windows = True
     norms = Olmo2.norms
 
-    window: int  # 0: the model has none, and positions on all layers
+    window: int  # 0: no windows, and positions on all layers
 
     @classmethod
     def read_biases(cls, config: Config) -> dict[str, Any]:

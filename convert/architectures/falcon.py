@@ -75,7 +75,7 @@ class Falcon(Decoder):
         )
 
     def values(self) -> dict[str, Any]:
-        # what llama.cpp calls the order of attn_qkv
+        # llama.cpp's name for the order of attn_qkv
         return {"tensor_data_layout": "jploski", "exact": self.gelu == EXACT}
 
     def notes(self) -> Iterator[str]:

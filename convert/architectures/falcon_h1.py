@@ -121,7 +121,7 @@ class FalconH1(Decoder):
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
-            yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm", n)  # so it is called there
+            yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm", n)  # GGUF's name has no suffix
             yield from self.heads.rows(
                 hf + "self_attn.", blk, n, each=attention, bias=self.attention_bias, biases=biases
             )

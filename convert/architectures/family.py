@@ -34,19 +34,19 @@ class Row:
     shape: tuple[int, ...]
     sources: tuple[str, ...]  # Hugging Face names; several are stacked along a new first dimension
     transform: Transform | None = None
-    source_shape: tuple[int, ...] | None = None  # of each source, where reshaping makes it another than the target's
+    source_shape: tuple[int, ...] | None = None  # of each source, if reshaping gives the target another one
     otherwise: str | None = None  # the tensor that a tied model reads if the source is missing
     tied_to: str | None = None  # left out when it holds the same as this tensor, or is absent from a tied model
     group: str | None = None  # rows of one group are written together, where the last of their sources is read
     constant: np.ndarray | None = None  # f32 values computed from the config; such a row has no sources
-    copies: tuple[str, ...] = ()  # names under which the checkpoint may hold the source again; they must be the same
-    integers: bool = False  # a table, of any integers in the checkpoint and of I32 in the file
+    copies: tuple[str, ...] = ()  # other names under which the checkpoint may hold the source, with equal values
+    integers: bool = False  # a table of integers: any type in the checkpoint, I32 in the file
     unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
     padding: int = 0  # rows of zeros after the source's rows, counted in `shape`
-    product: bool = False  # of two sources, vectors that are multiplied value by value
-    beside: bool = False  # of two sources, matrices whose rows follow one another in a row of the target
+    product: bool = False  # the sources are two vectors, multiplied value by value
+    beside: bool = False  # the sources are two matrices, joined row by row: a row of both makes one of the target
     settled: tuple[str, ...] = ()  # names that the checkpoint may have, whose values `Family.settled` has read
-    lengths: tuple[int, ...] = ()  # rows of each source, where these follow one another along the first dimension
+    lengths: tuple[int, ...] = ()  # rows of each source, if the sources are joined along the first dimension
 
     @property
     def expected(self) -> tuple[int, ...]:

@@ -74,8 +74,8 @@ class Gemma2(Decoder):
         "logit_cap=caps/1 window local? attention_scale"
     )
     period: ClassVar[int] = 2  # the last of every N layers sees all tokens, if the config does not say
-    usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # the default for that
-    normed: ClassVar[bool] = False  # queries and keys
+    usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # default caps of scores and logits
+    normed: ClassVar[bool] = False  # whether queries and keys have norms
     without_effect: ClassVar[Mapping[str, str]] = HIDDEN_ACT
     n_layer_27b: ClassVar[int] = 46  # the size whose scores readers scale by the model's width
 

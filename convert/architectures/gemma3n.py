@@ -25,7 +25,7 @@ from .unused_fields import HIDDEN_ACT, PICTURES
 from .windows import read_layer_types, read_window
 
 PERIOD = 5  # the last of every N layers sees all tokens, if the config does not say
-SPARSE_LAYERS = 10  # the first of them, also
+SPARSE_LAYERS = 10  # default number of first layers with sparse gates
 USUAL_SPARSITY = 0.95
 # Values without a key in llama.cpp: layers with keys and values, values per layer, rank, inputs.
 KEPT, PER_LAYER, RANK, STREAMS = 20, 256, 64, 4
@@ -48,7 +48,7 @@ class PerLayerInputs(Decoder):
     heads: Heads
     window: int
     local: tuple[bool, ...]  # per layer, whether it has the window
-    n_shared: int  # of the last layers, without keys and values
+    n_shared: int  # last layers, which have no keys and values of their own
     n_per_layer: int  # values that a token has for each layer; 0: none
     n_vocab_per_layer: int
     cap: float  # of logits; 0: none
@@ -143,8 +143,8 @@ class Gemma3n(PerLayerInputs):
     n_stream: int
     active: int  # the stream that layers compute on
     scaled: bool  # a scale is applied to the active stream before the embeddings of layers read it
-    rank: int  # of the residual beside attention
-    sparsity: tuple[float, ...]  # per layer, the share of gates that do not count; 0: all count
+    rank: int  # of the low-rank residual beside attention
+    sparsity: tuple[float, ...]  # per layer, the share of gates that are ignored; 0: none
 
     @classmethod
     def read_text(cls, config: Config, shapes: Shapes) -> Self:

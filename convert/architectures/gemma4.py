@@ -75,21 +75,21 @@ class Gemma4(PerLayerInputs):
     n_ff: int
     heads_full: Heads  # of layers that see all tokens; `heads`: of layers with a window
     ropes: LayerRopes
-    tied_values: bool  # of layers that see all tokens: values are keys
-    double_wide: bool  # feed-forward parts of the layers that share, twice as wide
+    tied_values: bool  # layers that see all tokens use keys as values
+    double_wide: bool  # layers that share have feed-forward parts twice as wide
     experts: Experts | None
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         if config.section("text_config").data:
-            config.expects(PER_LAYER, {})  # the text's stands in its own part
+            config.expects(PER_LAYER, {})  # the text part has its own
         return super().read(config, shapes)
 
     @classmethod
     def read_text(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_activation", "gelu_pytorch_tanh")
         config.expects("attention_bias", False)
-        config.expects("use_bidirectional_attention", None, "vision")  # which no text has
+        config.expects("use_bidirectional_attention", None, "vision")  # "vision" does not concern text
         sizes = cls.sizes(config, shapes, n_ctx=131072, tied=True)
         n_layer = sizes["n_layer"]
         # transformers makes the last layer see all tokens, whatever the list says
@@ -165,7 +165,7 @@ class Gemma4(PerLayerInputs):
 
     def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         heads, shares = self._heads(i), self._shares(i)
-        # published checkpoints have them all the same
+        # published checkpoints have them nevertheless
         unread = tuple(f"{hf}{part}.weight" for part in ("k_proj", "v_proj", "k_norm") if shares)
         absent = {*unread, f"{hf}v_proj.weight"} if self.tied_values and not self.local[i] else {*unread}
         for one in heads.rows(hf, blk, self.n_embd):

@@ -28,7 +28,7 @@ PERIOD = 4  # the last of every N layers has attention, if the config does not s
 FULL, SHARED = "full", "shared"
 INDEXER_EPS = 1e-6  # of the norm of index keys, whatever the config says for the others
 LLAMA_STREAMS = 4  # llama.cpp's number of streams
-USUAL_LOWEST, LOWEST = -5.0, -80.0  # logarithms of decays; of a state times exp(-80) nothing is left
+USUAL_LOWEST, LOWEST = -5.0, -80.0  # logarithms of decays; exp(-80) leaves nothing of a state
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Glm5Next(KimiLinear):
     }
 
     lowest: float | None  # logarithm of the lowest decay
-    limit: float  # of what gates of feed-forward parts read
+    limit: float  # of the inputs of gates in feed-forward parts
     indexer: Indexer
     hyper: Hyper
     heads_ahead: tuple[Head, ...]  # each with attention that chooses itself and experts, without hyper-connections

@@ -14,7 +14,7 @@ from .family import Row, Shapes, row
 from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window
 
-ALPHA, LIMIT = 1.702, 7.0  # of the experts' gates, in llama.cpp always; other values have keys of ours
+ALPHA, LIMIT = 1.702, 7.0  # of the experts' gates; llama.cpp has no others, for which we have keys
 # transformers' defaults
 _DEFAULTS: dict[str, Any] = {
     "head_dim": 64,

@@ -100,7 +100,7 @@ class GraniteHybrid(Decoder):
             raise config.wrong("num_experts_per_tok", f"1 to {n_expert}")
         optional: dict[str, int] = {} if hybrid else {"default": 0, "minimum": 0}
         n_ff_shared = config.integer("shared_intermediate_size", **optional)
-        # without any Mamba layer it is another architecture of GGUF
+        # without Mamba layers GGUF has another architecture
         family_type: Any = cls
         if "mamba" not in kinds:
             family_type = GraniteMoe if n_expert else GraniteAttention
@@ -142,7 +142,7 @@ class GraniteHybrid(Decoder):
                     yield TensorBlock(f"{name}.{half}.{e}", (e, i * self.n_ff, 0), (self.n_ff, self.n_embd))
 
     def rows(self) -> Iterator[Row]:
-        # turned over without positions too: llama.cpp's files are so
+        # reordered even without positions, as in llama.cpp's files
         n, turned = self.n_embd, interleave_rope(self.heads.d_head)
         yield from self.outer_rows(self.embedding, "model.norm.weight")
         for i in range(self.n_layer):

@@ -12,8 +12,8 @@ from .family import Row, Shapes, row
 from .llama import LLAMA, Llama
 from .rope import read_kind
 
-STRETCHED = 1 << 18  # context of models with alpha; older configs say the one before
-BEFORE = 1 << 15
+STRETCHED = 1 << 18  # context of models with alpha
+BEFORE = 1 << 15  # the context that older configs state for them
 _UNREAD = "a fixed alpha makes RoPE's base another one, and nothing else"
 
 
@@ -31,9 +31,9 @@ class Hunyuan(Llama):
         for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
     } | {"eod_token_id": "the tokenizer's own files say which tokens end a text"}
     usual_eps = 1e-5
-    rope_kinds: ClassVar[dict[str, str]] = {"dynamic": "default"}  # with a fixed alpha, which `read_rope` wants
+    rope_kinds: ClassVar[dict[str, str]] = {"dynamic": "default"}  # only with a fixed alpha: see `read_rope`
 
-    alpha: float  # what the base was stretched by; 0: it was not
+    alpha: float  # stretches RoPE's base; 0: not stretched
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:

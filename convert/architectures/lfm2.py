@@ -95,7 +95,7 @@ class Lfm2(Decoder):
 
     def rows(self) -> Iterator[Row]:
         n, d_head = self.n_embd, self.heads.d_head
-        # the norm of the output; llama.cpp calls it so
+        # the norm of the output, with llama.cpp's name for it
         yield from self.outer_rows(self.embedding, "model.embedding_norm.weight", target="token_embd_norm.weight")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."

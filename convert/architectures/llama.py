@@ -31,23 +31,23 @@ class Llama(Decoder):
     hparams: ClassVar[type[Any]] = LlamaHparams
     order = f"{LLAMA} .vocab_size n_rot windows?"
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
-    activations: ClassVar[tuple[str, ...]] = ("silu",)  # that it can have; empty: the config does not say
+    activations: ClassVar[tuple[str, ...]] = ("silu",)  # supported values of hidden_act; empty: not read
     eps_key: ClassVar[str] = "rms_norm_eps"
     conditional: ClassVar[Mapping[str, str]] = {"tie_word_embeddings": "where the model has a head"}
     norm_bias: ClassVar[bool] = False
     last_norm: ClassVar[str] = "model.norm"
-    # if the config does not say; of Mistral below
+    # defaults; Mistral's context is below
     usually_tied: ClassVar[bool] = False
     usual_ctx: ClassVar[int] = 2048
     usual_eps: ClassVar[float] = 1e-6
     usual_theta: ClassVar[float] = 10000.0
-    rope_kinds: ClassVar[dict[str, str]] = {}  # what else the config calls a rope_type
-    usual_head: ClassVar[int] = 0  # values of a head; 0: the width divided by their number
+    rope_kinds: ClassVar[dict[str, str]] = {}  # other names of a rope_type in configs -> its name
+    usual_head: ClassVar[int] = 0  # default size of a head; 0: n_embd / n_head
     usual_bias: ClassVar[bool] = False  # of attention
     known_windows: ClassVar[bool] = False  # llama.cpp has windows in this architecture
-    reads_yarn: ClassVar[bool] = False  # llama.cpp, all of its keys
+    reads_yarn: ClassVar[bool] = False  # llama.cpp reads all keys of YaRN
     original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, if the config does not say; 0: unchanged
-    # of a layer: the checkpoint's and GGUF's names
+    # norms of a layer: the checkpoint's and GGUF's names
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
     n_ff: int
@@ -66,7 +66,7 @@ class Llama(Decoder):
         spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": (cls.eps_key,)}
         n_ctx = 131072 if "Mistral" in str(config.get("architectures")) else cls.usual_ctx
         sizes = cls.sizes(config, shapes, n_ctx=n_ctx, eps=cls.usual_eps, tied=cls.usually_tied, spelled=spelled)
-        # a checkpoint of the model without its head, for embeddings
+        # checkpoints for embeddings may lack the head
         sizes["tied"] |= _is_headless(config)
         heads = Heads.read(config, sizes["n_embd"], usual=cls.usual_head)
         n_rot = cls.read_turned(config, heads)

@@ -17,7 +17,7 @@ from .unused_fields import PICTURE_TENSORS, PICTURES
 
 # docs/gguf-extensions.md
 KINDS = {kind: kind for kind in ("chunked_attention", "full_attention")}
-USUAL_CHUNK = 8192  # readers know no other, and neither do they know others than these:
+USUAL_CHUNK = 8192  # llama.cpp knows no other, nor another temperature:
 TEMPERATURE = 0.1, 8192
 NOT_NORMED = 128  # experts of the model without norms on queries and keys
 # transformers' defaults
@@ -64,7 +64,7 @@ class Llama4(Llama):
     chunked: tuple[bool, ...]
     chunk: int
     normed: bool  # queries and keys of layers with RoPE
-    temperature: tuple[float, int]  # of the others: queries at p are times 1 + this * log(1 + floor((p + 1) / that))
+    temperature: tuple[float, int]  # (a, b): without RoPE, queries at p are times 1 + a * log(1 + floor((p + 1) / b))
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -75,7 +75,7 @@ class Llama4(Llama):
         else:
             text = config
         fields = {**_DEFAULTS, **text.data, **tied}
-        if fields.get("no_rope_layers") == []:  # as published; transformers takes the usual ones
+        if fields.get("no_rope_layers") == []:  # as published; transformers takes the default
             del fields["no_rope_layers"]
         whole = Config(fields, text.where, text.looked, text.prefixes)
         return replace(super().read(whole, shapes), n_ff=whole.integer("intermediate_size_mlp", default=16384))

@@ -81,8 +81,8 @@ class StateSpaces(Family):
     pre: ClassVar[tuple[str, ...]] = ("mpt",)
     tokenizer_hint: ClassVar[str] = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
     widths: ClassVar[tuple[str, ...]] = ("hidden_size", "d_model")  # spellings
-    layer: ClassVar[tuple[str, ...]]  # what state-spaces' configs call it
-    multiple: ClassVar[int]  # of which the vocabulary is one
+    layer: ClassVar[tuple[str, ...]]  # its names in state-spaces' configs
+    multiple: ClassVar[int]  # the vocabulary's size is a multiple of it
 
     n_vocab: int
     tied: bool

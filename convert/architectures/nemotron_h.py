@@ -36,7 +36,7 @@ HEAD = Head(
     "mtp.layers.0.hnorm.weight",
     "mtp.layers.1.final_layernorm.weight",
 )
-HEAD_LAYERS = ("mtp.layers.0.mixer.q_proj.weight", "mtp.layers.1.mixer.gate.weight")  # what tells of these two
+HEAD_LAYERS = ("mtp.layers.0.mixer.q_proj.weight", "mtp.layers.1.mixer.gate.weight")  # names that confirm these layers
 MOST_HEAD_LAYERS = 128
 
 
@@ -117,11 +117,11 @@ class NemotronH(Family):
         d_inner = config.integer("mamba_num_heads") * config.integer("mamba_head_dim")
         bias = config.boolean("use_bias", default=False)  # mamba_proj_bias is not read here
         ssm = replace(Ssm.read(config, n_embd, d_inner, n_group=8), bias_in=bias, bias_out=bias)
-        # time_step_min is not a limit: transformers has it in prompts and not in single tokens, NVIDIA's own code and
-        # llama.cpp do not have it
+        # time_step_min is not a limit: transformers applies it to prompts but not to single tokens, NVIDIA's own code
+        # and llama.cpp never do
         if ssm.limits != NO_LIMITS:
             raise config.wrong("time_step_limit", "0 and Infinity: transformers passes over others")
-        # a class for each name in GGUF
+        # one class per name in GGUF
         family_type: Any = NemotronHMoe if experts else NemotronH
         made: Self = family_type(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight"),
@@ -170,7 +170,7 @@ class NemotronH(Family):
             yield "llama.cpp cannot load this file: there shared experts have no biases"
 
     def canonical(self, name: str) -> str:
-        # what transformers 5 calls them in memory
+        # transformers 5's names in memory
         return "backbone." + name.removeprefix("model.") if name.startswith("model.") else name
 
     def rows(self) -> Iterator[Row]:

@@ -94,7 +94,7 @@ class Plamo2(Decoder):
         return max(64, self.n_embd // 16)
 
     def values(self) -> dict[str, Any]:
-        # heads not 0 on Mamba layers: where the first layer has none llama.cpp turns 0 values of all, and never ends
+        # n_head is not 0 on Mamba layers: if it is 0 in the first layer, llama.cpp rotates 0 values in all, and hangs
         n_head_kv = self.heads.per_layer(self.attention)
         head_eps = HEAD_EPS if self.eps != HEAD_EPS else None
         return {

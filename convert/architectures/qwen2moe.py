@@ -31,7 +31,7 @@ class Qwen2Moe(Qwen3Moe):
 
     @classmethod
     def read_biases(cls, config: Config) -> dict[str, Any]:
-        return {"attention_bias": False, "mlp_bias": False}  # of other names
+        return {"attention_bias": False, "mlp_bias": False}  # the key here is qkv_bias
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:

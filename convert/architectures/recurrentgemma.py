@@ -83,7 +83,7 @@ class RecurrentGemma(Decoder):
         )
 
     def values(self) -> dict[str, Any]:
-        return {"embedding_scale": _as_bf16(math.sqrt(self.n_embd))}  # so transformers keeps it
+        return {"embedding_scale": _as_bf16(math.sqrt(self.n_embd))}  # rounded to BF16, as in transformers
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
@@ -95,7 +95,7 @@ class RecurrentGemma(Decoder):
             yield row(hf + "channel_pre_norm.weight", blk + "ffn_norm.weight", n, transform=PLUS_ONE)
             if self.n_head_kv[i]:
                 yield from self.heads.rows(mixer, blk, n, bias=self.attention_bias)
-                if not self.attention_bias:  # the output has one all the same
+                if not self.attention_bias:  # the output has a bias nevertheless
                     yield row(mixer + "o_proj.bias", blk + "attn_output.bias", n)
             else:
                 yield from self._recurrence(mixer, blk)

@@ -110,7 +110,7 @@ class Rwkv6(Family):
         d_head = config.integer("head_size", default=64)
         if n % d_head:
             raise config.wrong("head_size", f"a divisor of the hidden size {n}")
-        # no key says these; the converter of llama.cpp has the second numbers of either pair
+        # no config key says these; llama.cpp's converter takes the defaults
         first = "rwkv.blocks.0.attention."
         mix = shapes.get(first + "time_maa_w2", (5, 64 if n == 4096 else 32, n))
         decay = shapes.get(first + "time_decay_w2", (128 if n == 4096 else 64, n))
@@ -222,8 +222,8 @@ class Rwkv7(Family):
     eps: float
     turned: bool  # the low-rank matrices are [in, out]
     fused: bool  # the weights of the token shift are one tensor, x_x
-    normed: bool  # there is a norm of the heads
-    head_eps: float  # of it
+    normed: bool  # whether heads have a norm
+    head_eps: float  # of the heads' norm
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:

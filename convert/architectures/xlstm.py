@@ -79,7 +79,7 @@ class Xlstm(Family):
             tied=config.boolean("tie_word_embeddings", default=False),
             n_layer=config.integer("num_hidden_layers", "num_blocks", maximum=MAX_LAYERS),
             n_embd=n_embd,
-            n_ff=int((n_ff + multiple - 1) // multiple * multiple),  # in floating point there, also
+            n_ff=int((n_ff + multiple - 1) // multiple * multiple),  # in floating point, as in transformers
             n_head=n_head,
             d_k=n_k // n_head,
             d_v=n_v // n_head,

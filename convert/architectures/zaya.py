@@ -20,8 +20,8 @@ from .rope import NOT_SCALED, SCALING, RopeScaling, read_stretching
 from .windows import read_window
 
 KINDS = {"hybrid": "hybrid", "hybrid_sliding": "hybrid_sliding"}
-USUAL_BASES = {"hybrid": 5e6, "hybrid_sliding": 1e4}  # of RoPE, where the config says nothing of it
-USUAL_PART = 0.5  # of a head that turns, also
+USUAL_BASES = {"hybrid": 5e6, "hybrid_sliding": 1e4}  # default bases of RoPE
+USUAL_PART = 0.5  # default share of a head that RoPE rotates
 SKIP_BIAS = -1.0
 
 
@@ -71,8 +71,8 @@ class Zaya(Decoder):
     n_ff: int  # of an expert
     heads: Heads
     attention_bias: bool
-    head_bias: bool  # of the output
-    taps: tuple[int, int]  # of the convolution by channels, by heads
+    head_bias: bool  # the output matrix has a bias
+    taps: tuple[int, int]  # of the convolutions by channels and by heads
     local: tuple[bool, ...]  # per layer, whether it has the window
     window: int
     turned: Turned

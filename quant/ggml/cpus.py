@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from .errors import UsageError, shown
 
-MAX_THREADS = 512  # beyond that, a slip
+MAX_THREADS = 512  # a larger number is a slip
 MAX_CPU = 1 << 16  # likewise
 EXPECTED = "Expected numbers of processors and ranges of them, as in 0-7,16"
 

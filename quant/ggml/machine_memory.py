@@ -20,7 +20,7 @@ from pathlib import Path
 from .control_groups import group_folders
 
 ENDLESS = 1 << 62  # bytes: no limit
-_UNLIMITED_V1 = 1 << 60  # what version 1 of control groups says where there is no limit is beyond it
+_UNLIMITED_V1 = 1 << 60  # version 1 of control groups states a larger number where there is no limit
 _VM_STAT = "/usr/bin/vm_stat"
 
 

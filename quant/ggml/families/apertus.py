@@ -1,4 +1,4 @@
-"""Keys of Apertus. Of xIELU, per layer: alphas are stored before their softplus."""
+"""Keys of Apertus. xIELU's parameters are per layer; alphas are stored before their softplus."""
 
 from .hparams import key
 from .llama import LlamaHparams

@@ -1,5 +1,4 @@
-"""Keys of ERNIE 4.5. n_ff_expert, n_ff_shared: widths of an expert and of the shared ones together, 0: there are
-none."""
+"""Keys of ERNIE 4.5. n_ff_expert: width of an expert; n_ff_shared: width of the shared experts together, 0: none."""
 
 from .experts import ExpertsHparams
 from .hparams import key

@@ -7,7 +7,7 @@ from .rope import RopeHparams
 
 
 class SharedKeysHparams(RootScaledHparams, RopeHparams, AttentionHparams):
-    """What Gemma 3n and Gemma 4 have in common."""
+    """The keys that Gemma 3n and Gemma 4 have in common."""
 
     n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True, minimum=1)
     d_head: int = key("attention.key_length", minimum=1)

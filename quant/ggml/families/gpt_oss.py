@@ -1,4 +1,4 @@
-"""Keys of gpt-oss. window: tokens that a local layer sees, local: which layers these are. alpha, limit: of the experts'
+"""Keys of gpt-oss. window: tokens that a local layer sees; local: which layers are local. alpha, limit: of the experts'
 gates; the keys are ours, llama.cpp takes the usual values."""
 
 from .experts import ExpertsHparams

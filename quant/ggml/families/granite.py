@@ -12,7 +12,7 @@ class GraniteHparams(RopeHparams, TransformerHparams, OptionalExpertsHparams):
     residual_scale: float = key("residual_scale", 0.0)
     logit_scale: float = key("logit_scale", 0.0)
     attention_scale: float = key("attention.scale", 0.0)
-    uses_rope: bool = key("rope.scaling.finetuned", True)  # llama.cpp took a key that was there
+    uses_rope: bool = key("rope.scaling.finetuned", True)  # llama.cpp reuses a key of another meaning
     n_rot: int = key("rope.dimension_count", 0)
 
     @property

@@ -12,8 +12,8 @@ class Lfm2Hparams(RopeHparams, TransformerHparams):
 
 
 class Lfm2MoeHparams(ExpertsHparams, Lfm2Hparams):
-    """The first n_dense layers have no experts; weights_scale: factor of what the others add up; weights_norm: the
-    weights of those used are made to add up to 1."""
+    """The first n_dense layers have no experts; weights_scale: factor of the experts' sum; weights_norm: the used
+    experts' weights are made to add up to 1."""
 
     n_dense: int = key("leading_dense_block_count", 0)
     n_ff_expert: int = key("expert_feed_forward_length", minimum=1)

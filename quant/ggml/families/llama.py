@@ -1,5 +1,6 @@
-"""Keys of Llama. n_rot: values of a head that RoPE turns, d_head: its values; 0: n_embd / n_head. windows: tokens that
-a token of a layer sees, 0: all. The key is ours, since llama.cpp goes without a window where its own key gives one."""
+"""Keys of Llama. n_rot: values of a head that RoPE rotates; d_head: values of a head; 0: n_embd / n_head. windows:
+tokens that a token of a layer sees, 0: all. The key is ours, since llama.cpp ignores the window that its own key gives.
+"""
 
 from .experts import OptionalExpertsHparams
 from .hparams import TransformerHparams, key

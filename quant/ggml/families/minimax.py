@@ -1,6 +1,6 @@
-"""Keys of MiniMax-01. What takes the place of the residual stream is its norm times `kept`, and a layer's result times
-`share` is added: of layers with softmax attention, with lightning attention, and of experts; 0: residual_scale and
-1."""
+"""Keys of MiniMax-01. The norm of a layer's input times `kept` replaces the residual stream, to which the layer's
+result times `share` is added: for layers with softmax attention, with lightning attention, and with experts. kept 0:
+residual_scale; share 0: 1."""
 
 from .experts import ExpertsHparams
 from .hparams import TransformerHparams, key

@@ -6,7 +6,7 @@ from .llama import LlamaHparams
 
 
 class Olmo2Hparams(LlamaHparams):
-    """OLMo 3 in llama.cpp's files: `local` layers have a window, and RoPE unscaled, with another base (0: the same)."""
+    """OLMo 3 in llama.cpp's files: `local` layers have a window and unscaled RoPE with another base (0: the same)."""
 
     window: int = key("attention.sliding_window", 0)
     local: tuple[bool, ...] = key("attention.sliding_window_pattern", 4, pattern=True)
@@ -14,7 +14,7 @@ class Olmo2Hparams(LlamaHparams):
 
 
 class OlmoeHparams(ExpertsHparams, LlamaHparams):
-    """n_ff is the width of an expert; weights_norm: the weights of those used are made to add up to 1; clip: limit of
+    """n_ff: width of an expert; weights_norm: the used experts' weights are made to add up to 1; clip: limit of
     queries, keys and values, 0: none."""
 
     weights_norm: bool = key("expert_weights_norm", False)

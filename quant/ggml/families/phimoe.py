@@ -1,5 +1,4 @@
-"""Keys of Phi-MoE. jitter: of the sparse mixer. The key is ours; nobody else's files have another one than the
-usual."""
+"""Keys of Phi-MoE. jitter: of the sparse mixer. The key is ours; other programs' files always have the usual value."""
 
 from .experts import ExpertsHparams
 from .hparams import key

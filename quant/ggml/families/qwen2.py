@@ -1,4 +1,4 @@
-"""Keys of Qwen2 and Qwen3. n_ff_expert: width of an expert; weights_norm: the weights of those used are made to add up
+"""Keys of Qwen2 and Qwen3. n_ff_expert: width of an expert; weights_norm: the used experts' weights are made to add up
 to 1."""
 
 from .experts import ExpertsHparams

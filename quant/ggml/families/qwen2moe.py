@@ -1,5 +1,5 @@
-"""Keys of Qwen2-MoE. n_ff_expert, n_ff_shared: widths of an expert and of the shared one, by default n_ff /
-n_expert_used and n_ff; weights_norm: the weights of those used are made to add up to 1."""
+"""Keys of Qwen2-MoE. n_ff_expert: width of an expert, by default n_ff / n_expert_used; n_ff_shared: width of the shared
+expert, by default n_ff; weights_norm: the used experts' weights are made to add up to 1."""
 
 from .experts import ExpertsHparams
 from .hparams import key

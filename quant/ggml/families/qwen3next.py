@@ -1,5 +1,5 @@
-"""Keys of Qwen3-Next. n_ssm_head heads of d_inner / n_ssm_head values on n_group heads of keys; a width of experts of
-0: n_ff."""
+"""Keys of Qwen3-Next. n_ssm_head heads of d_inner / n_ssm_head values on n_group heads of keys; n_ff_expert 0: n_ff /
+n_expert_used; n_ff_shared 0: n_ff."""
 
 from .experts import OptionalExpertsHparams
 from .hparams import AttentionHparams, key

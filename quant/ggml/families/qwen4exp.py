@@ -1,5 +1,5 @@
-"""Keys of Qwen3.8-Flash-Next. every: tokens of a group that the indexer scores, of which it chooses `budget` tokens'
-worth; ple_*: of n-gram embeddings, which the layers of ple.layers have."""
+"""Keys of Qwen3.8-Flash-Next. every: tokens of a group that the indexer scores; it chooses budget / every groups.
+ple_*: settings of the n-gram embeddings, which the layers of ple.layers have."""
 
 from .hparams import key
 from .qwen3next import Qwen3NextHparams

@@ -268,14 +268,14 @@ def fit_points(x: np.ndarray, w: np.ndarray, how: Search, book: Codebook) -> tup
     _largest(rows.reshape(-1), *rows.shape, reach)
     reach[reach < np.float32(how.least)] = 0
     if how.refit == ALL:
-        # what the tries are made from is a first fit with evenly spaced levels
+        # the tries start from a first fit with evenly spaced levels
         scales, _ = positive(rows, w.reshape(rows.shape), book.levels + 1)
         reach = np.where(reach > 0, scales * np.float32(book.levels), np.float32(0))
     else:
         scales = reach / np.float32(2 * book.levels - 1)
     numbers = np.zeros((len(x), 256 // book.dims), np.uint16)
     flips = np.zeros(len(rows), np.bool_)
-    # whole registers
+    # to whole registers
     factors = np.pad(how.factors, (0, -len(how.factors) % N), mode="edge")
     _search(
         rows.reshape(-1), w.reshape(-1), *rows.shape, reach, scales, factors, len(how.factors), how.refit, book.dims,

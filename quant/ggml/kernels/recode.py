@@ -113,7 +113,7 @@ _FORMATS: dict[GGMLType, _Format] = {
 }
 TARGETS = set(_FORMATS)
 _TAGS = {kind: _Tag(kind) for kind in _FORMATS}
-# how a row of a source type is seen; of i16 it is known that they are F16
+# numpy type in which a row of a source type is viewed; i16 stands for F16
 _SOURCES = {GGMLType.F32: np.float32, GGMLType.BF16: np.uint16, GGMLType.F16: np.int16}
 
 
@@ -160,7 +160,7 @@ def _read(source, at):
 
 @fast
 def _recode(tag, source, rows, k, step, out, sums):
-    # of the blocks of a run all are measured, then scaled at once, then written: no weight waits for a division
+    # the blocks of a run are measured, then scaled together, then written: no weight waits for a division
     a, b = np.zeros(SHORT, np.float32), np.zeros(SHORT, np.float32)
     inverses, lows = np.empty(SHORT, np.float32), np.empty(SHORT, np.float32)
     ds, ms = np.empty(SHORT, np.float32), np.empty(SHORT, np.float32)
