@@ -52,7 +52,7 @@ def test_the_last_layer_sees_all_tokens() -> None:
         ({"hidden_activation": "silu"}, U, "hidden_activation"),
         ({"sliding_window": None}, C, "sliding_window = null .*for the layers of sliding_attention"),
         ({"num_kv_shared_layers": 6}, C, "num_kv_shared_layers = 6.*from 0 to 5"),
-        ({"num_kv_shared_layers": 5}, C, "num_kv_shared_layers = 5.*a layer of each kind in front"),
+        ({"num_kv_shared_layers": 5}, C, "num_kv_shared_layers = 5.*a layer of each kind before"),
         ({"vocab_size_per_layer_input": 7}, C, "vocab_size_per_layer_input = 7.*one row for each of the"),
         ({"global_head_dim": 41}, C, "global_head_dim = 41.*even size"),
         ({"num_global_key_value_heads": 4}, C, "num_global_key_value_heads = 4.*a divisor of the 6"),
