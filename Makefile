@@ -2,6 +2,7 @@
 # make test    the test suite; then kernels under one other code path of the processor
 # make quick   its inner loop, under a minute: what is marked slow or exhaustive is left to `make test`
 # make test-all  `make test`, then the long suite; PART=paths|emulated|cluster|page|packaging|matrix|soak: a part of it
+# make published  fetch two published models, 350 MB, into .published; tests with them are skipped without
 # make lint    ruff and mypy; make format repairs what ruff can
 # make docs    renew the parts of the documentation that are generated
 # make bench   speed of this machine in some minutes; PEER=path/to/llama.cpp/build/bin measures both side by side
@@ -21,7 +22,7 @@ PYTHON ?= $(FOUND)
 # pytest rewrites the assertions of 300 files, which takes every one of its processes 7 s unless the result may be kept
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all quick lint format docs bench bench-full bench-kernels bench-compare chart help clean
+.PHONY: demo test test-all quick published lint format docs bench bench-full bench-kernels bench-compare chart help clean
 .DEFAULT_GOAL := help
 
 help:
@@ -38,6 +39,9 @@ test-all: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	$(BIN)/python tests/suite.py quick
+
+published: $(VENV)/.dev
+	$(BIN)/python tests/published_models.py
 
 lint: $(VENV)/.dev $(VENV)/.typing
 	$(BIN)/ruff check .

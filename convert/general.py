@@ -123,7 +123,7 @@ def _read_override(path: Path) -> Facts:
         key = full.removeprefix("general.")
         if key == full or not key or key in _FIXED:
             reason = "is set by the converter" if key in _FIXED else "does not begin with general."
-            raise UsageError(f"{config.where}: {shown(full)} {reason}. Give other keys.")
+            raise UsageError(f"{config.where}: {shown(full)} {reason}. Leave it out.")
         if key in _ORIGINS:
             if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
                 raise config.wrong(full, "a list of objects")

@@ -312,7 +312,7 @@ class Runner:
             ids = np.asarray(w.ids, dtype=np.int64)
             if ids.size and not (ids.min() >= 0 and ids.max() < self.n_vocab):
                 bad = int(ids.min()) if ids.min() < 0 else int(ids.max())
-                raise UsageError(f"token {bad} is not of this model's vocabulary of {self.n_vocab}.")
+                raise UsageError(f"token {bad} is outside this model's vocabulary of {self.n_vocab}.")
             if len(w.ids) > w.seq.room:
                 raise UsageError(
                     f"{self.memory.size_of(w.seq.slot, len(w.ids))} do not fit the context of {self.n_ctx}.",

@@ -78,7 +78,10 @@ class ModelThread:
         return self._round(prompt, Reading(), checked, AnswerRules(self._form(checked)))
 
     def to_messages(self, messages: Sequence[Message], asked: ChatOptions, checked: CheckedSettings) -> Round:
-        """A round for the next message of a conversation. UsageError, TemplateError: the template cannot write it."""
+        """Prepares the next message of a conversation: its job, and how it is read. Raises UsageError or TemplateError
+        if the
+        template cannot write the conversation.
+        """
         dialect = self.dialect
         exchange = dialect.exchange(messages, asked, self._form(checked))
         written, thoughts = exchange.prompt, dialect.format.thoughts

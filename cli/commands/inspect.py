@@ -138,7 +138,7 @@ class Layers:
         return sum(layer.kv_nbytes_per_token for layer in self.layers) if self.keeps_tokens else 0
 
     def plain(self) -> dict[str, object]:
-        """The same for JSON."""
+        """The layers as JSON."""
         return {
             "pattern": list(self.pattern),
             "n_ctx": self.n_ctx,

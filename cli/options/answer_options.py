@@ -42,7 +42,7 @@ class AnswerOptions:
 
     @property
     def answer_tokens(self) -> int:
-        """The limit for an answer in a chat template."""
+        """The maximum number of tokens of an answer in a chat template."""
         return ANSWER_TOKENS if self.n_predict is None else self.n_predict
 
     def params(self, model: "LoadedModel") -> "SamplingParams":

@@ -48,7 +48,7 @@ def check_tokens(ids: Sequence[int], n_vocab: int) -> None:
     """UsageError: a token id is outside the vocabulary."""
     if ids and not 0 <= min(ids) <= max(ids) < n_vocab:
         wrong = next(token for token in ids if not 0 <= token < n_vocab)
-        raise UsageError(f"token {shown(wrong, 40)} is not of this model's vocabulary of {n_vocab}.")
+        raise UsageError(f"token {shown(wrong, 40)} is outside this model's vocabulary of {n_vocab}.")
 
 
 MOST_PER_TOKEN = 256  # characters; only runs of spaces make longer tokens
@@ -197,7 +197,10 @@ class Maker:
         return jobs
 
     def _fitting(self, prompt: Prompt, request: AnswerFields, most: int | None) -> Prompt:
-        """The last tokens of the prompt, if the request truncates it. UsageError: a token is outside the vocabulary."""
+        """The prompt, or its last `truncate_prompt_tokens` tokens if the request sets that (-1: as many as leave room
+        for an
+        answer of `most` tokens). Raises UsageError if a token is outside the vocabulary.
+        """
         check_tokens(prompt.ids, self.model.n_vocab)
         last = request.truncate_prompt_tokens
         if last == 0:

@@ -51,7 +51,7 @@ class Watcher(Protocol):
     """Gets every event of a stream before the shape does, including how far the prompts are read."""
 
     def watch(self, news: Event) -> Iterable[str]:
-        """Further events to send."""
+        """SSE events about the progress of an answer, beside the events of its text."""
 
 
 def event(value: Any, name: str | None = None) -> str:

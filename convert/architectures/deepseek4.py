@@ -305,7 +305,7 @@ def _width(config: Config) -> int:
 
 
 def _read_kinds(config: Config, n_layer: int) -> tuple[str, ...]:
-    """What each layer attends to besides its window."""
+    """For each layer: which compressed tokens it attends to, besides those in its window."""
     if config.get("layer_types") is not None:
         return tuple(read_kinds(config, {kind: kind for kind in (WINDOW, CSA, HCA)}, "layer_types", n_layer=n_layer))
     ratios = config.get("compress_ratios")

@@ -81,7 +81,7 @@ def eval_shared_tokens(model: LoadedModel, entries: Sequence[SharedToken]) -> di
         for seq in entry.seqs:
             where = f"entry {place}: token {entry.token} of sequence {seq.id}"
             if not 0 <= entry.token < model.n_vocab:
-                raise UsageError(f"{where} is not of this model's vocabulary of {model.n_vocab}.")
+                raise UsageError(f"{where} is outside this model's vocabulary of {model.n_vocab}.")
             if seqs.setdefault(seq.id, seq) is not seq or places.get(seq.id, [-1])[-1] == place:
                 raise UsageError(f"{where} is given twice.")
             if len(ids.get(seq.id, ())) >= seq.room:

@@ -135,7 +135,7 @@ class AltUpBlock(OnStreams):
             b.op(elementwise.add_rows, name="altup", count=n_tok, x=self._stream(x, i), residual=more, n=s.n_embd)
 
     def _compute(self, b: Builder, a: Rows, memory: HybridMemory) -> None:
-        """a = z, in place."""
+        """Replaces `a`, the predicted active stream, by z of the class's formulas."""
         s, n_tok = self.sizes, b.batch.n_tok
         h = b.norm(a, self.norms["attn"], s.eps)
         low = b.norm(

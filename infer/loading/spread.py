@@ -67,8 +67,10 @@ class Spread:
         self.held[: len(count)] += count
 
     def spread_block(self, mapped: np.ndarray) -> None:
-        """Spread a block of a file. mapped: the block, which is in memory. Raises OSError if the system refuses to tell
-        where pages are."""
+        """Spreads a block of a file over the NUMA nodes. mapped: the block, which is in memory. Raises OSError if the
+        system
+        does not tell where its pages are.
+        """
         block = numa.pages(mapped.ctypes.data, len(mapped))
         mapped[:: SAMPLE * PAGESIZE].max()  # the node of a page is known once this process has touched it
         sample = numa.homes(block[::SAMPLE])

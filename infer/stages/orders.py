@@ -218,7 +218,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class AskKept:
-    """Ask every stage for its saved pages and rows, each i64 [n, 2]. See `StageFiles.places`."""
+    """Asks every stage for its saved pages and rows, i64 [n, 2] each, a `Place` per line."""
 
     def do(self, memory: HybridMemory, files: StageFiles) -> Arrays:
         pages, rows = files.places(memory)

@@ -23,7 +23,7 @@ LONGEST = 64  # characters of a control token's text that are looked for at the 
 
 
 def without_breaks(text: str) -> str:
-    """A rendered text as a person reads it."""
+    """The text without BREAK, as a person reads it."""
     return text.replace(BREAK, "")
 
 

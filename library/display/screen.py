@@ -67,7 +67,7 @@ class ProgressBar:
 
 
 class _Lines:
-    """Notes in a file or pipe: a line at once, then after FIRST_LINE seconds, and after ever longer pauses."""
+    """Notes in a file or pipe: one at once, the next after FIRST_LINE seconds, then after ever longer pauses."""
 
     def __init__(self, amount: Amount) -> None:
         self._amount, self._pause, self._due = amount, FIRST_LINE, 0.0

@@ -72,7 +72,7 @@ class FileRange:
 
 
 class Filling:
-    """A range that is being written."""
+    """Writes one range of bytes of an output file, from its start on; keeps the CRC-32 of the bytes in `checksum`."""
 
     def __init__(self, place: FileRange, fd: int) -> None:
         self._place, self._fd = place, fd

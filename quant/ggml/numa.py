@@ -62,7 +62,9 @@ def usable_nodes() -> tuple[int, ...]:
 
 
 def nodes_to_spread_over(wanted: bool) -> tuple[tuple[int, ...], str]:
-    """The nodes, if wanted and more than one; otherwise none, and a line for the user with the reason.
+    """The nodes to spread over, and a line for the user. Not wanted: no nodes and no line. Only one node is usable: no
+    nodes,
+    and a line with the reason.
 
     UsageError as in `usable_nodes`.
     """

@@ -256,7 +256,7 @@ class GGUFWriter:
         return self._target.placed
 
     def discard(self) -> None:
-        """Removes the file unless it has its name."""
+        """Removes the unfinished file; a complete one, which has its final name, stays."""
         try:
             with contextlib.suppress(OSError):
                 self._synced()  # the disk's thread has the open file

@@ -121,7 +121,7 @@ def test_what_is_refused_is_named(server: Server) -> None:
         ({"prompt": []}, "found an empty list", "prompt"),
         ({"prompt": ["a"] * 7}, "7 prompts, this server takes 6 at a time", "prompt"),
         ({"prompt": "a", "n": 7}, "asks for 7 answers, this server takes 6 at a time", "n"),
-        ({"prompt": [999999]}, "token 999999 is not of this model's vocabulary", None),
+        ({"prompt": [999999]}, "token 999999 is outside this model's vocabulary", None),
         ({"prompt": "word " * 600}, "exceeds the available context size of 512", None),
         ({"prompt": "a", "logit_bias": {"dog": "much"}}, "found 'much'", "logit_bias.dog"),
         ({"prompt": "a", "stream": 5}, "found 5", "stream"),

@@ -140,7 +140,7 @@ def test_what_cannot_be_answered_is_refused_at_once(model: LoadedModel) -> None:
     service = Service(model, 1, most_waiting=1)
     with pytest.raises(UsageError, match="prompt is empty"):
         service.submit(Asked(model, [], 3).job)
-    with pytest.raises(UsageError, match="token 99999 is not of this model's vocabulary"):
+    with pytest.raises(UsageError, match="token 99999 is outside this model's vocabulary"):
         service.submit(Asked(model, [5, 99999], 3).job)
     with pytest.raises(UsageError, match="2049 tokens, the context 2048"):
         service.submit(Asked(model, tokens(2049), 3).job)

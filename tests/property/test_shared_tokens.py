@@ -107,7 +107,7 @@ def test_wrong_entries_are_named(random_model: Callable[..., Path]) -> None:
         a, b = model.sequence(), model.sequence()
         a.prefill(tokens(15))
         for entries, says in (
-            ([SharedToken(320, [a])], "entry 0: token 320 of sequence 0 is not of this model's vocabulary of 320"),
+            ([SharedToken(320, [a])], "entry 0: token 320 of sequence 0 is outside this model's vocabulary of 320"),
             ([SharedToken(261, [b]), SharedToken(261, [a, b, b])], "entry 1: token 261 of sequence 1 is given twice"),
             (
                 [SharedToken(261, [a]), SharedToken(262, [a])],

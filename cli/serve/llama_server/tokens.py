@@ -82,7 +82,7 @@ def _text_of(served: Served, ids: list[int]) -> Response:
     n_vocab = served.model.n_vocab
     wrong = next((token for token in ids if not 0 <= token < n_vocab), None)
     if wrong is not None:
-        raise RequestError(f"tokens: {wrong} is not of this model's vocabulary of {n_vocab}", param="tokens")
+        raise RequestError(f"tokens: {wrong} is outside this model's vocabulary of {n_vocab}", param="tokens")
     text = served.model.tokenizer.decode(ids)
     return JSONResponse({"content": text, "prompt": text})
 

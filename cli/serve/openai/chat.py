@@ -42,7 +42,8 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to one conversation: jobs and readers. notes: see AnswerRules."""
+    """The n answers that a chat request asks for. jobs, splits: one job and one reader per answer; notes: see
+    AnswerRules."""
 
     chat: RequestChat
     jobs: list[Job]

@@ -105,7 +105,7 @@ class Batcher:
             raise UsageError("the prompt is empty. Give some text to start from.")
         if not 0 <= min(ids) <= max(ids) < self.runner.n_vocab:
             wrong = next(i for i in ids if not 0 <= i < self.runner.n_vocab)
-            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.runner.n_vocab}.")
+            raise UsageError(f"token {wrong} is outside this model's vocabulary of {self.runner.n_vocab}.")
         if len(ids) > self.runner.n_ctx:
             raise PromptTooLongError(len(ids), self.runner.n_ctx)
 

@@ -131,7 +131,10 @@ class Job:
         return piece
 
     def fail(self, error: BaseException) -> None:
-        """Ends the job with this error of its own, which no other answer caused. Raises an error that is a stop."""
+        """Ends this job with its own error; other answers go on. Raises the error if it is not for one job to end with:
+        an
+        interrupt, or any error of a job that runs alone.
+        """
         if self.alone:
             raise error
         if is_fault(error):

@@ -106,7 +106,7 @@ class Places:
             state.header.check_model(self.model.fingerprint, self.model.description, path)
             saved = read_text(state, self.model.memory, self.model.n_vocab)
             if saved.computed is not None or not saved.tokens:
-                what = "tokens left its context" if saved.tokens else "it holds no text"
+                what = "tokens left its context" if saved.tokens else "it holds no computed tokens"
                 raise StateError(f"{path.name}: {what}, so no other text can go on from it.")
             # copied: the file is closed before they are used
             arrays = {name: array.copy() for name, array in saved.arrays.items()}

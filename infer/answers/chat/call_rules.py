@@ -104,7 +104,7 @@ class CallRules:
                 return [*self._text(before), literal(f"{name}(")]
 
     def _arguments_of(self, tool: "Tool") -> str:
-        """From the beginning of the arguments to the closing tag of the call."""
+        """From the beginning of the arguments to just before the closing tag of the call."""
         match call := self._format.call:
             case JsonCall():
                 w = self._rules.white

@@ -60,9 +60,9 @@ class FreeText:
         if mark.token is not None:
             return self._rules.rule(f"{self.whole(marks, not_first)} {self.drawn(mark)}")
         bare = f"({ANY}{without([m.text for m in marks])})"
-        last = self._ends_with(f"{bare} {literal(mark.text)}")
+        last = self._lazy(f"{bare} {literal(mark.text)}")
         # the whole text up to the mark, unless it begins like `not_first`
-        alone = self._ends_with(f"({bare} {literal(mark.text)}) & ~({not_first} {ANY})") if not_first else last
+        alone = self._lazy(f"({bare} {literal(mark.text)}) & ~({not_first} {ANY})") if not_first else last
         text, special = self._text(marks), self._specials(marks)
         first = self._rules.terminal(f"{text} & ~({not_first} {ANY})") if not_first else text
         return self._rules.rule(f"{alone} | {first}? {special} ({text}? {special})* {last}" if special else alone)
@@ -73,8 +73,8 @@ class FreeText:
         behind = [literal(piece) if isinstance(piece, str) else piece for piece in mark.behind]
         return self._rules.row([mark.token, *behind])
 
-    def _ends_with(self, body: str) -> str:
-        """A lazy rule: the shortest match."""
+    def _lazy(self, body: str) -> str:
+        """A rule that matches `body` lazily: it ends at the first possible place."""
         return self._rules.rule(self._rules.terminal(body), "[lazy]")
 
     def _text(self, marks: Sequence[Mark]) -> str:

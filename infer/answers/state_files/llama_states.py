@@ -50,7 +50,7 @@ def read_sequence(model: LoadedModel, path: Path) -> tuple[list[int], dict[str, 
     if first_moved(session.positions) < session.n_past:
         raise StateError(f"{path.name}: tokens left its context, so no other text can go on from it.")
     if not session.n_past:
-        raise StateError(f"{path.name}: it holds no text.")
+        raise StateError(f"{path.name}: it holds no computed tokens.")
     return [int(t) for t in session.tokens[: session.n_past]], session.arrays
 
 
@@ -112,7 +112,7 @@ def _read(model: LoadedModel, path: Path) -> LlamaSession:
         raise StateError(f"{path}: cannot be read: {error.strerror or error}.") from error
     session = read_session(data, path.name, model.arch, model.n_layer, model.memory)
     if not all(0 <= t < model.n_vocab for t in session.tokens):
-        raise StateError(f"{path.name} holds tokens that are not of this model's vocabulary of {model.n_vocab}.")
+        raise StateError(f"{path.name} holds tokens that are outside this model's vocabulary of {model.n_vocab}.")
     return session
 
 

@@ -59,7 +59,9 @@ def hash_ngrams(
 
 @emit("i64,i64,i64->void")
 def _gate_stream(e: Emitter, a, t, s):
-    """`gate_streams` of one stream of a token. Products are summed in 16 lanes, halved at the end."""
+    """The gate of one residual stream of one token (see `gate_streams`). Products are summed in 16 lanes, which are
+    halved at the end.
+    """
     b, f, ty, zero = e.b, Fields(e, a, gate_streams), Vec(F32, GROUP), const(I64, 0)
     first = b.mul(s, f.n)
     key, query, out = (f.rows(name, t, first).at(zero) for name in ("key", "query", "out"))

@@ -138,8 +138,9 @@ def model_proto(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int], a
 
 
 def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> Iterator[bytes]:
-    """One record per token, in parts: head, text and tail. A loop over the tokens would take 0.2 s longer for 128 k
-    tokens."""
+    """The protobuf records of the tokens, one per token, as the bytes before, of and after its text. Written for all
+    tokens at once: a loop would take 0.2 s longer for 128 k tokens.
+    """
     texts, kinds = _spelled(vocabulary, unknown, byte_of)
     raw = [text.encode("utf-8", "replace") for text in texts]
     heads = {n: _head(n) for n in set(map(len, raw))}

@@ -16,6 +16,7 @@ from typing import Any, Self
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
 from ..code_folders import encoder_folder, make, trouble
+from ..replacing import replace_file
 
 
 @cache
@@ -32,7 +33,7 @@ def _used() -> Path | None:
                 "isa": "encoders",
                 "numba": version("numba"),
             }
-            (place / "about.json").write_text(json.dumps(about))
+            replace_file(place / "about.json", [json.dumps(about).encode()])
     except OSError:
         return None
     return None if trouble(place) else place
