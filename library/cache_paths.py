@@ -46,7 +46,7 @@ def remove(model: Path) -> None:
 
 
 def note_use(model: Path, made_of: Mapping[str, str]) -> None:
-    """Notes the folder that `model` was converted from, and the time of this use; a time less than an hour old stays."""
+    """Notes the folder that `model` was converted from, and the time of use, unless one within the hour is noted."""
     note = about(model)
     with suppress(OSError):  # a read-only cache works also
         if not note.exists():
