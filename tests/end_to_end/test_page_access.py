@@ -173,7 +173,7 @@ def test_names_and_roles(chat: ChatPage, script: Script) -> None:
         ("main", "Conversation"),
         ("complementary", "Tree of turns"),
         ("complementary", "Conversations"),
-        ("article", "Answer"),
+        ("article", "tiny"),
         ("article", "You"),
     ):
         assert page.get_by_role(role, name=name, exact=True).count() >= 1, (role, name)

@@ -50,6 +50,38 @@ def test_a_question_is_answered_again(chat: ChatPage, script: Script) -> None:
     assert chat.texts == ["One?", "Third."]
 
 
+def test_enter_while_an_answer_is_written_sends_the_text_afterwards(chat: ChatPage, script: Script) -> None:
+    """A change of the text prevents that."""
+    words = " ".join(f"word{i}" for i in range(60))
+    script.say(words)
+    script.say("Second.")
+    chat.ask("One?", wait=False)
+    chat.field.fill("Two?")
+    chat.field.press("Enter")
+    note = chat.page.locator("#composer-note")
+    note.wait_for()
+    assert "sent when the answer is complete" in note.inner_text()
+    chat.until_shown("Second.")
+    chat.until_ended()
+    assert chat.texts == ["One?", words, "Two?", "Second."] and not note.is_visible()
+    script.say(words)
+    chat.ask("Three?", wait=False)
+    chat.field.fill("Four")
+    chat.field.press("Enter")
+    note.wait_for()
+    chat.field.press("!")
+    assert not note.is_visible()
+    chat.until_ended()
+    assert chat.field.input_value() == "Four!" and len(chat.texts) == 6
+
+
+def test_a_sample_is_put_into_the_field(chat: ChatPage) -> None:
+    sample = chat.page.locator("#welcome .choices button").first
+    sample.click()
+    assert chat.field.input_value() == sample.inner_text() and chat.messages.count() == 0
+    assert chat.page.locator("h2", has_text="tiny").count() == 1
+
+
 def test_the_tree_says_what_branches_cost(chat: ChatPage, script: Script) -> None:
     chat.answered(script, "One?", "First answer, which is long enough to be known.")
     another = "Another, with a first line that is much longer than the panel is wide, so that it is cut off."

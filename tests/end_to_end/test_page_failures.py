@@ -153,12 +153,12 @@ def test_a_key(browsing: Browsing, chat_model: LoadedModel, script: Script) -> N
 def test_what_is_refused_is_shown_at_its_field(browsing: Browsing, chat: ChatPage, script: Script) -> None:
     browsing.expects("status of 400")
     chat.page.get_by_role("button", name="Settings").click()
-    chat.page.get_by_label("Top p").fill("7")
+    chat.page.get_by_label("Top-p").fill("7")
     chat.page.keyboard.press("Escape")
     chat.ask("Hello")
     assert trouble(chat) == "top_p = 7.0, expected a number above 0, at most 1"
     chat.messages.last.get_by_role("button", name="Open the setting").click()
-    field = chat.page.get_by_label("Top p")
+    field = chat.page.get_by_label("Top-p")
     assert field.get_attribute("aria-invalid") == "true" and chat.focused.get_attribute("id") == "set-top_p"
     assert chat.page.locator("#set-top_p-trouble").inner_text() == "top_p = 7.0, expected a number above 0, at most 1"
     field.fill("0.9")

@@ -70,6 +70,7 @@ def _templates(served: Served) -> dict[str, Any]:
         "supports_tool_calls": known.takes_calls,
         "supports_parallel_tool_calls": several,
         "supports_object_arguments": known.takes_calls and not known.calls.as_text,
+        "supports_thinking": known.thoughts is not None,
         "supports_preserve_reasoning": known.thoughts is not None and known.thoughts.field is not None,
     }
     other = served.model.gguf.metadata.get("tokenizer.chat_template.tool_use")

@@ -6,12 +6,14 @@ import { Composer } from "./composer.js";
 import { ConversationView } from "./conversation_view.js";
 import { byId, count, el, icon, iconButton } from "./dom.js";
 import { History } from "./history.js";
+import { setName } from "./model.js";
 import { Panels } from "./panels.js";
 import { Settings } from "./settings.js";
 import { Tree, newId } from "./tree.js";
 
 const PROBABILITIES = { logprobs: true, top_logprobs: 8 };
 const MOST_SPOKEN = 2000; // characters of an answer
+const SAMPLES = ["Explain what a cache is, in two sentences.", "Write a Python function that reverses a list.", "Give me three ideas for dinner."];
 
 let chat = fresh();
 let withProbabilities = false;
@@ -67,6 +69,7 @@ const composer = new Composer({
   send: (text) => ask(chat.tree.add(chat.tree.head, { role: "user", content: text })),
   stop,
   before: () => view.step(0),
+  waits: () => said("It is sent when the answer is complete; a change of the text prevents that."),
 });
 
 function fresh() {
@@ -220,6 +223,7 @@ async function welcome() {
   try {
     const [props, models] = await Promise.all([get("props"), get("v1/models")]);
     const name = models.data[0].id;
+    setName(name);
     byId("question").placeholder = `Ask ${name}`;
     place.replaceChildren(
       el("h2", { text: name }),
@@ -227,6 +231,8 @@ async function welcome() {
         ? el("p", { text: "It answers from this server, and nothing goes anywhere else. Conversations are kept in this browser." })
         : el("p", { class: "warn", text: "This model has no chat template: it cannot chat here." }),
       el("dl", {}, el("div", {}, el("dt", { text: "Context" }), el("dd", { text: `${count(props.default_generation_settings.n_ctx)} tokens` }))),
+      props.chat_template && el("div", { class: "choices" },
+        ...SAMPLES.map((text) => el("button", { class: "button", type: "button", text, onclick: () => composer.propose(text) }))),
     );
   } catch (error) {
     place.replaceChildren(el("h2", { text: "hybrid" }), el("p", { class: "warn", text: error.message }),

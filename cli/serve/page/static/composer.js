@@ -1,4 +1,4 @@
-/** Where the next question is written; while an answer is drawn, its button stops it. */
+/** Where the next question is written; while an answer is drawn, its button stops it, and Enter sends the text later. */
 
 import { byId, icon } from "./dom.js";
 
@@ -11,11 +11,12 @@ export class Composer {
     this.button = byId("send");
     this.doing = doing;
     this.running = null;
+    this.waits = false; // the text is sent when the answer has ended
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
     });
-    this.area.addEventListener("input", () => this.#resize());
+    this.area.addEventListener("input", () => (this.#resize(), this.#wait(false)));
     this.area.addEventListener("keydown", (event) => this.#key(event));
     this.setRunning(false);
   }
@@ -25,10 +26,18 @@ export class Composer {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !withFingers()) {
       event.preventDefault();
       if (!this.running) this.#send();
+      else this.#wait(this.area.value.trim() !== "");
     } else if (event.key === "ArrowUp" && !event.altKey && this.area.value === "") {
       event.preventDefault();
       this.doing.before();
     }
+  }
+
+  #wait(waits) {
+    if (this.waits === waits) return;
+    this.waits = waits;
+    byId("composer-note").hidden = !waits;
+    if (waits) this.doing.waits();
   }
 
   #send() {
@@ -40,6 +49,7 @@ export class Composer {
     if (!text) return;
     this.area.value = "";
     this.#resize();
+    this.#wait(false);
     this.doing.send(text);
   }
 
@@ -52,6 +62,14 @@ export class Composer {
     this.button.setAttribute("aria-label", label);
     this.button.title = running ? "Stop (Esc)" : "Send (Enter)";
     this.button.classList.toggle("stops", running);
+    if (!running && this.waits) queueMicrotask(() => this.waits && !this.running && this.#send());
+  }
+
+  /** Puts a text into the field, to be sent or changed. */
+  propose(text) {
+    this.area.value = text;
+    this.#resize();
+    this.focus();
   }
 
   /** Not where that would open a keyboard over half of the screen. */

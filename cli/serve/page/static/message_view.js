@@ -5,8 +5,9 @@ import { figures } from "./figures.js";
 import { GrowingText } from "./growing.js";
 import { renderMarkdown } from "./markdown.js";
 import { callCards, resultCard } from "./calls_view.js";
+import { named } from "./model.js";
 
-const WHO = { user: "You", assistant: "Answer", tool: "Result" };
+const WHO = { user: "You", tool: "Result" };
 const ENDS = { length: "It was cut off: no room for more tokens.", stopped: "Stopped." };
 
 /** Draws what comes into view; far away a message is its plain text. */
@@ -119,6 +120,7 @@ export class MessageView {
     if (this.headKey === key) return;
     this.headKey = key;
     const title = el("h2", { id: `h-${node.id}`, text: WHO[node.role] });
+    if (node.role === "assistant") named(title);
     this.head.replaceChildren(title);
     if (siblings.length < 2) return;
     const to = (step) => () => doing.go(siblings[at + step]);

@@ -28,7 +28,7 @@ export class SettingsDialog {
         el("div", { class: "fields" },
           fields.system,
           fields.think,
-          el("fieldset", {}, el("legend", { text: "Drawing of tokens" }), el("div", { class: "numbers" }, ...numbers), reset),
+          el("fieldset", {}, el("legend", { text: "Sampling" }), el("div", { class: "numbers" }, ...numbers), reset),
           fields.schema,
           fields.tools,
           el("fieldset", {}, el("legend", { text: "This page" }), el("div", { class: "numbers" }, this.#theme(), this.#key()))),
@@ -111,7 +111,8 @@ export class SettingsDialog {
   /** What the model has, where a field is empty. */
   async #defaults() {
     try {
-      const { params } = (await get("props")).default_generation_settings;
+      const { default_generation_settings: { params }, chat_template_caps: caps } = await get("props");
+      this.inputs.think.closest(".field").hidden = caps?.supports_thinking === false;
       for (const { name } of FIELDS.filter((field) => field.numeric && field.name !== "seed"))
         if (params[name] >= 0) this.inputs[name].placeholder = Number(params[name].toPrecision(6));
     } catch {

@@ -1,0 +1,16 @@
+/** The name of the model, above its answers. */
+
+let name = "Answer"; // until the server has said it
+
+/** Puts the name, or what is known instead, into a heading. */
+export function named(heading) {
+  heading.classList.add("model-name");
+  heading.textContent = name;
+  return heading;
+}
+
+/** From now on, and in what is shown already. */
+export function setName(given) {
+  name = given;
+  for (const heading of document.querySelectorAll(".model-name")) heading.textContent = name;
+}
