@@ -1,4 +1,5 @@
-"""Kept chats: one state file each, written after every turn; the newest few per model stay."""
+"""Kept chats: one state file each, written after every turn; the newest few per model stay, as far as all together fit
+a budget."""
 
 import contextlib
 import glob
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
 
 KEPT = 10  # chats per model
+BUDGET = 2 << 30  # bytes of all chats together; one of 8192 tokens has 50 to 250 MiB
 SUFFIX = ".state"
 TURN_CHECKPOINTS = 32 << 20  # bytes of checkpoints written after a turn: more would make the user wait
 _begun = itertools.count()  # numbers the chats of this process
@@ -108,11 +110,17 @@ def new(model: "LoadedModel") -> Path:
 
 
 def make_room(model: "LoadedModel") -> None:
-    """Removes the model's oldest chats beyond KEPT, and unfinished files of killed processes."""
+    """Removes the model's oldest chats beyond KEPT, the oldest of all models beyond BUDGET (never the newest), and
+    unfinished files of killed processes."""
     from hybrid.quant.ggml.replacing import remove_unfinished
 
     for path in of_model(model)[KEPT:]:
         path.unlink(missing_ok=True)
+    total = 0
+    for n, path in enumerate(every()):
+        total += path.stat().st_size
+        if n and total > BUDGET:
+            path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         remove_unfinished(folder(), f"{glob.escape(_stem(model))}-*{SUFFIX}")
 

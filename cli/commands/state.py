@@ -83,8 +83,8 @@ def state(
     --prompt-cache, or a slot of llama-server) into a state for `hybrid run MODEL --state FILE`. `hybrid state export
     FILE -m MODEL -o SESSION` converts a state into llama.cpp's format.
 
-    Chats are saved after every turn; the last ten of every model are kept. `hybrid run --continue` continues the
-    newest.
+    Chats are saved after every turn; the last ten of every model are kept, in at most 2 GiB for all models (`hybrid
+    state list` shows the sizes). `hybrid run --continue` continues the newest.
     """
     given = names or []
     exchange = action in (StateAction.IMPORT, StateAction.EXPORT)
