@@ -37,7 +37,7 @@ def test_pictures(files: dict[str, Path], prose: Path, tmp_path: Path, capsys: p
 
     out, errors = tmp_path / "q.gguf", tmp_path / "q.svg"
     assert run(["quantize", model, str(out), "Q4_0", "--plot", str(errors)]) == 0
-    assert out.exists() and any(text.startswith("q.gguf (Q4_0): root mean square") for text in texts(errors))
+    assert out.exists() and any(text.startswith("q.gguf (Q4_0): error in % of the weights") for text in texts(errors))
     capsys.readouterr()
     errors.unlink()
     assert run(["quantize", str(model), str(tmp_path / "f32.gguf"), "F32", "--plot", str(errors)]) == 0

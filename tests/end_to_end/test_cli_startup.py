@@ -22,7 +22,7 @@ PLAIN = {
     "quant", "cli", "cli.aliases", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run",
     "cli.run", "cli.run.one_text", "cli.run.text",
     "cli.terminal", "cli.terminal.code_blocks", "cli.terminal.context_shift",
-    "cli.terminal.reading_line", "cli.terminal.terminal",
+    "cli.terminal.reading_line", "cli.terminal.terminal", "cli.terminal.word_wrap",
     "display", "display.lines", "display.notebook", "display.screen",
     "pipeline", "pipeline.models", "pipeline.recent",
     "cli.options", "cli.options.answer_options", "cli.options.cluster_options", "cli.options.stage_options",
@@ -41,7 +41,8 @@ PLAIN = {
     "infer.answers.sampling", "infer.answers.sampling.chain", "infer.answers.sampling.dry",
     "infer.answers.sampling.largest", "infer.answers.sampling.params", "infer.answers.sampling.sampler",
     "infer.answers.sampling.selection",
-    "infer.text", "infer.text.stops", "infer.text.tokenizer", "infer.text.tokenizer.base",
+    "infer.text", "infer.text.encode", "infer.text.literal_text", "infer.text.stops",
+    "infer.text.tokenizer", "infer.text.tokenizer.base",
     "infer.text.tokenizer.sentencepiece_model",
     "infer.text.tokenizer.special", "infer.text.tokenizer.vocabulary",
 }  # fmt: skip

@@ -123,7 +123,7 @@ def test_a_completion_goes_on(server: Server) -> None:
     asked: dict[str, Any] = {"prompt": "State space models", **SAMPLED, "temperature": 4.0, "max_tokens": 20}
     first = server.http.post("/v1/completions", json=asked).json()
     text = asked["prompt"] + first["choices"][0]["text"]
-    drawn = server.served.maker.ledger.encode(text, plain=True)
+    drawn = server.served.maker.ledger.encode(text)
     assert server.model.tokenizer.encode(text)[: len(drawn) - 1] != drawn[:-1], "encoded again, it is other tokens"
     more = server.http.post("/v1/completions", json={**asked, "prompt": text}).json()
     assert more["usage"]["prompt_tokens"] == first["usage"]["total_tokens"] == cached(more) + 1
