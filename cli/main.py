@@ -109,6 +109,12 @@ class LazyGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Writes the names of other programs that are commands also."""
+        names = ", ".join(f"{name} ({' '.join(ours)})" for name, ours in aliases.COMMANDS.items())
+        formatter.write_paragraph()
+        formatter.write_text(f"Names of other programs that work also: {names}.")
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
