@@ -47,6 +47,13 @@ IGNORED: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device"), (ANY, "there is no GPU here")),
     **dict.fromkeys(("-fa", "--flash-attn"), (("on", "off", "auto"), "attention never stores its scores")),
     **dict.fromkeys(("-i", "--interactive"), ((), "a chat is interactive")),
+    **dict.fromkeys(("-st", "--single-turn"), ((), "a prompt gets one answer, and a chat many")),
+    **dict.fromkeys(
+        ("--color", "-co", "--simple-io", "--log-disable", "--perf", "--no-perf"), ((), "output is the same")
+    ),
+    **dict.fromkeys(("-b", "--batch-size", "-ub", "--ubatch-size", "-tb"), (ANY, "the size is chosen by itself")),
+    **dict.fromkeys(("-fit", "--fit"), (("on", "off"), "a context that does not fit is refused")),
+    "--no-warmup": ((), "nothing is warmed up"),
     "--mlock": ((), "the system decides which weights stay in memory"),
     "--no-mmap": ((), "weights are always mapped"),
     "--no-display-prompt": ((), "the prompt is not printed"),

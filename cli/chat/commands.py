@@ -5,7 +5,7 @@ from .session import ChatCommand
 
 COMMANDS = {
     "/exit": ChatCommand(about_commands.leave, "leave; so does Ctrl-D, or Ctrl-C twice"),
-    "/clear": ChatCommand(turn_commands.clear, "forget the conversation"),
+    "/clear": ChatCommand(turn_commands.clear, "begin a new conversation; the one so far stays among the kept chats"),
     "/regen": ChatCommand(turn_commands.regenerate, "generate another answer to the last question"),
     "/undo": ChatCommand(turn_commands.undo, "remove the last question and its answer"),
     "/edit": ChatCommand(
@@ -65,5 +65,6 @@ COMMANDS = {
     "/stats": ChatCommand(about_commands.statistics, "tokens, speed and memory so far"),
     "/help": ChatCommand(about_commands.help_, "this list"),
     "/quit": ChatCommand(about_commands.leave, ""),
+    "/bye": ChatCommand(about_commands.leave, ""),
 }
 """By name. A command without help is an alias and not listed."""

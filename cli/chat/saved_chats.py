@@ -50,6 +50,11 @@ class Keeper:
         heads: list[Turn | None] = list(turns.branches.values())
         return turns, len(turns.all), turns.branch, [*turns.branches], heads, self.conversation.system
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has turns."""
+        return self.path.exists()
+
     def after_turn(self) -> None:
         """Saves new turns. Raises StateError or OSError if they cannot be written; the file is then unchanged."""
         if self._now() != self._saved and self.conversation.turns.all:

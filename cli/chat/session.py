@@ -162,7 +162,11 @@ class ChatSession:
     def command(self, name: str, argument: str) -> None:
         """Runs a command. UsageError: there is no command of this name."""
         if name not in self.commands:
-            raise UsageError(f"there is no command {name}. /help lists them.")
+            import difflib  # slow to import
+
+            near = difflib.get_close_matches(name, self.commands, 1, 0.6)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"there is no command {name}.{hint} /help lists them.")
         self.commands[name].run(self, argument)
 
     def words(self, name: str, typed: str) -> Words:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .. import console
+from .. import aliases, console
 from ..options.sampling_options import Sampling
 from ..terminal.line_editing import Words
 from .session import ChatSession
@@ -106,6 +106,7 @@ def _field(name: str) -> str:
     """The field of a setting. UsageError: unknown."""
     fields = inspect.signature(Sampling).parameters
     plain = name.lstrip("-")
+    plain = aliases.OPTIONS.get(f"--{plain.replace('_', '-')}", plain).lstrip("-")
     found = names().get(plain.replace("_", "-"), plain.replace("-", "_"))
     if found not in fields:
         raise UsageError(f"there is no setting {shown(name)}. /set lists them.")

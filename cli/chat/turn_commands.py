@@ -6,12 +6,19 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..terminal.line_editing import Words
+from . import saved_chats
 from .session import ChatSession
 
 
 def clear(chat: ChatSession, _: str) -> None:
+    """Begins a new conversation. A kept chat stays in its file, and the new one gets another."""
+    keeper = chat.keeper
+    kept = keeper is not None and keeper.among_chats and keeper.is_saved
     chat.conversation.clear()
-    console.note("forgotten")
+    if kept:
+        path = saved_chats.new(chat.conversation.model)
+        chat.keeper = saved_chats.Keeper(chat.conversation, path, among_chats=True)
+    console.note("a new conversation begins" + "; `hybrid state` lists the one so far" * kept)
 
 
 def regenerate(chat: ChatSession, _: str) -> None:

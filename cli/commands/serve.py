@@ -124,7 +124,9 @@ def _announce(log: Log, model: "ServedModel", name: str, capacity: Capacity, whe
     from ..serve.embedding import EncoderModel
 
     does = "embeddings" if isinstance(model, EncoderModel) else f"{capacity.parallel} answers at a time"
-    said = f"{model.description}: {where}/v1, {does}, context {model.n_ctx}"
+    is_web = where.startswith("http") and not isinstance(model, EncoderModel)
+    page = f"chat page {where}, " if is_web else ""
+    said = f"{model.description}: {page}API {where}/v1, {does}, context {model.n_ctx}; Ctrl-C ends it"
     if log.kind is LogKind.JSON:
         facts = {"url": where, "model": name, "parallel": capacity.parallel, "queue": capacity.queue}
         log.say("start", said, **facts, context=model.n_ctx)

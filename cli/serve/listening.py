@@ -29,8 +29,9 @@ def listen(host: str, port: int, unix: Path | None) -> socket.socket:
     except OSError as error:
         # create_server adds the address to the system's message
         why = "something listens there already" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        what = "Choose another path (--unix)." if unix is not None else "Choose another --port or --host."
         where = shown(unix) if unix is not None else _with_port(host, port)
-        raise UsageError(f"{where} cannot be listened on: {why}. Choose another place.") from None
+        raise UsageError(f"{where} cannot be listened on: {why}. {what}") from None
 
 
 def _listen_unix(path: Path) -> socket.socket:

@@ -50,6 +50,8 @@ def prompt_reader(
     with contextlib.suppress(OSError):
         folder = cache_paths.state_dir()
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "history").touch(mode=0o600)
+        (folder / "history").chmod(0o600)  # what was typed is nobody else's business
         history = FileHistory(str(folder / "history"))
 
     keys = KeyBindings()

@@ -110,7 +110,23 @@ def named(model: Path | str) -> "Name":
     more = f" For the repository of that name: hf.co/{shown(text)}" if names.parse(text) else ""
     if "/" not in text and not Path(text).suffix:
         more = near(text, folders.repositories())
+    elif beside := _beside(Path(text)):
+        more = f" Did you mean {shown(str(beside))}?"
+    if " " in text.strip():
+        more = " A prompt comes after MODEL."
     raise UsageError(f"{shown(text)}: no such file or folder. {EXPECTED}{more}")
+
+
+def _beside(path: Path) -> Path | None:
+    """The GGUF file or folder beside a missing path whose name is nearest to it."""
+    import difflib  # slow to import
+
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.suffix == ".gguf" or each.is_dir()]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, 1, 0.8)
+    return path.parent / near[0] if near else None
 
 
 def converted(folder: Path, reporter: Reporter = SILENT) -> Path:

@@ -311,3 +311,28 @@ def test_a_chat_that_is_told_to_end_ends(number: int, run: Run, chatting: Path) 
     at_prompt(t)
     os.kill(t.process.pid, number)
     assert t.ends() == 128 + number and "Traceback" not in t.text
+
+
+def test_clear_leaves_the_chat_among_the_kept_ones(run: Run, chatting: Path) -> None:
+    """What comes after it is another chat. A setting may have its name in other programs, and /bye leaves."""
+    chats = chatting.parent / "state" / "chats"
+    before = set(chats.glob("*.state"))
+    t = run(chatting, "--greedy", "-n", 3)
+    at_prompt(t)
+    t.type("Hello", ENTER)
+    at_prompt(t, 2)
+    t.type("/clear", ENTER)
+    t.shows("a new conversation begins; `hybrid state` lists the one so far")
+    at_prompt(t, 3)
+    t.type("Another", ENTER)
+    at_prompt(t, 4)
+    t.type("/set temperature 0.5", ENTER)
+    at_prompt(t, 5)
+    t.type("/set temp", ENTER)
+    t.shows("0.5  (set)")
+    t.type("/regan", ENTER)
+    t.shows("there is no command /regan. Did you mean /regen?")
+    t.type("/bye", ENTER)
+    assert t.ends() == 0
+    assert len(set(chats.glob("*.state")) - before) == 2
+    assert (chatting.parent / "state" / "history").stat().st_mode & 0o777 == 0o600
