@@ -113,7 +113,8 @@ class LazyGroup(TyperGroup):
         """Writes the names of other programs that are commands also."""
         names = ", ".join(f"{name} ({' '.join(ours)})" for name, ours in aliases.COMMANDS.items())
         formatter.write_paragraph()
-        formatter.write_text(f"Names of other programs that work also: {names}.")
+        text = f"Names of other programs that work also: {names}."
+        formatter.write(textwrap.fill(text, formatter.width, break_on_hyphens=False) + "\n")
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
