@@ -93,7 +93,8 @@ class RequestChat:
             raise RequestError(f"{name}: {error}", param=name) from None
         constraint = None if grammar is None else compiled(RequestedForm(name, grammar), self.maker.asker.forms)
         budget = partial(self.dialect.budget, replace(self.asked, budget=most), self.written.thinks)
-        return AnswerRules(constraint, self.dialect.shown(self.asked), budget)
+        calls = self.dialect.calls(self.asked, self.written)
+        return AnswerRules(constraint, self.dialect.shown(self.asked), budget, calls)
 
     # --- reading ---
     def reading(self, *, split: bool = True) -> Reading:

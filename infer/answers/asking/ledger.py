@@ -240,8 +240,8 @@ class Ledger:
         self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult", owner: bytes
     ) -> str:
         written = _behind(self.tokenizer, before, rendered)
-        if result.reason != "eos" or not written.strip() or written.strip() == result.text.strip():
-            return ""  # the template ends an answer that was cut off, and the tokens do not
+        if result.reason != "eos" or result.repeated or not written.strip() or written.strip() == result.text.strip():
+            return ""  # the template ends an answer that was cut off and leaves a repeated call out, the tokens do not
         self.note(before, written, [*ids, *result.ids], owner=owner)
         return written
 

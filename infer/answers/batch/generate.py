@@ -22,6 +22,7 @@ from .batcher import Batcher
 from .job import Job
 
 if TYPE_CHECKING:
+    from ..chat.reader import AnswerReader
     from ..chat.thoughts import ThoughtBudget
     from ..constraints import Constraint
 
@@ -44,6 +45,7 @@ def generate(  # noqa: PLR0913  the settings of one answer
     sampled: bool = False,
     shown: Collection[int] = (),
     budget: "ThoughtBudget | None" = None,
+    calls: "AnswerReader | None" = None,
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
@@ -56,12 +58,14 @@ def generate(  # noqa: PLR0913  the settings of one answer
     keep        tokens at the beginning of the sequence that stay when the context is full, while half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
 
-    stop, ignore_eos, constraint, n_top, sampled, shown, budget: see Drawing. Raises UsageError if there is nothing to
-    generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends the generation with
-    reason "interrupt", and keeps the text so far.
+    stop, ignore_eos, constraint, n_top, sampled, shown, budget, calls: see Drawing. Raises UsageError if there is
+    nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends the
+    generation with reason "interrupt", and keeps the text so far.
     """
     tokenizer = tokenizer or seq.tokenizer
-    drawing = Drawing(sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint, shown, budget)
+    drawing = Drawing(
+        sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint, shown, budget, calls=calls
+    )
     return Generation(seq, list(prompt_ids), drawing, progress, tuple(boundaries), speculate, keep)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .cursor import WHITE
+from .messages import object_in
 from .parameter_types import Parameters, parameters_of, types_of
 from .tools import Tool, ToolCall
 
@@ -77,7 +78,7 @@ class _Prose:
 class AnswerParts:
     """Receives the parts that parsers have read."""
 
-    def __init__(self, tools: Sequence[Tool], make_id: Callable[[], str]) -> None:
+    def __init__(self, tools: Sequence[Tool], make_id: Callable[[], str], drop_repeated: bool = False) -> None:
         self.parts: list[AnswerPart] = []
         self.thoughts, self.text = _Prose("thought"), _Prose("text")
         self.text.keeps_front = True
@@ -85,6 +86,10 @@ class AnswerParts:
         self._tools = {tool.name: tool for tool in tools}
         self._make_id = make_id
         self._calls: list[tuple[str, str, list[str]]] = []  # id, name, pieces of the arguments
+        self._held: list[AnswerPart] | None = None  # of the last call, while it may become equal to the call before
+        self._before = ""  # the rest of the arguments of the call before, while there is a held call
+        self._drops_repeated = drop_repeated
+        self.repeated = False  # a call was equal to the one before, and dropped
         self._current = self.text
         self._types: dict[tuple[str, str | None], frozenset[str]] = {}
         self._parameters: dict[str, Parameters] = {}
@@ -142,16 +147,40 @@ class AnswerParts:
         """Begins a call; text comes after it. id: as the model wrote it; replaced if missing, too long or repeated."""
         self.speak()
         is_new = 0 < len(id) <= LONGEST_ID and all(id != taken for taken, _, _ in self._calls)
+        self._release()
         self._calls.append((id if is_new else self._make_id(), name, []))
-        self.parts.append(AnswerPart("call", name, len(self._calls) - 1, self._calls[-1][0]))
+        if self._drops_repeated and len(self._calls) > 1 and self._calls[-2][1] == name:
+            self._held, self._before = [], self.calls[-2].arguments
+        self._tell(AnswerPart("call", name, len(self._calls) - 1, self._calls[-1][0]))
 
     def arguments(self, text: str) -> None:
         """Adds to the arguments of the last call."""
         if text:
             self._calls[-1][2].append(text)
-            self.parts.append(AnswerPart("arguments", text, len(self._calls) - 1))
+            self._tell(AnswerPart("arguments", text, len(self._calls) - 1))
+            if self._held is not None:
+                self._compare(text)
+
+    def _tell(self, part: AnswerPart) -> None:
+        (self.parts if self._held is None else self._held).append(part)
+
+    def _compare(self, text: str) -> None:
+        """Drops the held call if it equals the one before now, or passes it on if it differs. text: new arguments."""
+        if not self._before.startswith(text):
+            self._release()
+            return
+        self._before = self._before[len(text) :]
+        if not self._before and isinstance(object_in(self.calls[-1].arguments), dict):
+            self._held, self.repeated = None, True
+            self._calls.pop()
+
+    def _release(self) -> None:
+        """Passes the held call on: it is another one, or was cut off."""
+        if self._held is not None:
+            self.parts, self._held = self.parts + self._held, None
 
     def finish(self) -> None:
         """The answer has ended: whitespace at the end of its text belongs to it."""
+        self._release()
         if self._current is self.text and (told := self.text.rest()):
             self.parts.append(AnswerPart("text", told))

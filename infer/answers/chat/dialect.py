@@ -89,11 +89,13 @@ class AnswerRules:
     form    the constraint; each answer gets a copy
     shown   the special tokens that count as text of the answer
     budget  makes the thought budget of one answer
+    calls   makes the reader of its calls, if it may contain several
     """
 
     form: "Constraint | None" = None
     shown: frozenset[int] = frozenset()
     budget: "Callable[[], ThoughtBudget | None] | None" = None
+    calls: "Callable[[], AnswerReader] | None" = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -102,11 +104,12 @@ class AnswerRules:
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """Arguments for `Drawing` and `generate`, for one answer only: the constraint and the budget keep its state."""
+        """Arguments for `Drawing` and `generate`, for one answer only: all but `shown` keep its state."""
         return {
             "constraint": None if self.form is None else self.form.copy(),
             "shown": self.shown,
             "budget": None if self.budget is None else self.budget(),
+            "calls": None if self.calls is None else self.calls(),
         }
 
 
@@ -202,12 +205,24 @@ class Dialect:
         if self.is_plain(asked):
             return AnswerRules(form)
         constraint = self._constraint(asked, prompt.thinks, form)
-        return AnswerRules(constraint, self.shown(asked), partial(self.budget, asked, prompt.thinks))
+        return AnswerRules(
+            constraint, self.shown(asked), partial(self.budget, asked, prompt.thinks), self.calls(asked, prompt)
+        )
+
+    def calls(self, asked: ChatOptions, prompt: ChatPrompt) -> "Callable[[], AnswerReader] | None":
+        """Makes readers that find a repeated call; None: an answer contains at most one call."""
+        return partial(self.reader, asked, prompt) if asked.callable and asked.several else None
 
     def reader(self, asked: ChatOptions, prompt: ChatPrompt, *, split: bool = True) -> AnswerReader:
         """A reader for one answer. split: separate thoughts from text."""
         form = self.format if split else replace(self.format, thoughts=None)
-        return AnswerReader(form, asked.callable, thinks=split and prompt.thinks, continues=bool(prompt.written))
+        return AnswerReader(
+            form,
+            asked.callable,
+            thinks=split and prompt.thinks,
+            continues=bool(prompt.written),
+            drop_repeated=True,
+        )
 
     def grammar(self, asked: ChatOptions, thinks: bool, form: "Grammar | None") -> "Grammar | None":
         """The grammar of an answer: see answer_grammar. thinks: the answer begins inside thoughts.

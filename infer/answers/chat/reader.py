@@ -36,13 +36,15 @@ class AnswerReader:
         *,
         thinks: bool = False,
         continues: bool = False,
+        drop_repeated: bool = False,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         """tools: if empty, tags of calls are text. thinks: the prompt opened thoughts, so the answer begins inside
         them. continues: the answer begins within thoughts or text, so whitespace at its beginning counts.
+        drop_repeated: drop a call that equals the call before it: weak models repeat one without end.
         """
         self._cursor = Cursor()
-        self._told = AnswerParts(tools, new_id)
+        self._told = AnswerParts(tools, new_id, drop_repeated)
         self._sections = Sections(format.calls, self._told) if tools else None
         self._thoughts = format.thoughts if format.thoughts is not None and format.thoughts.closing else None
         self._reading = self._read(thinks and self._thoughts is not None, continues)
@@ -59,6 +61,11 @@ class AnswerReader:
     @property
     def calls(self) -> list[ToolCall]:
         return self._told.calls
+
+    @property
+    def repeated(self) -> bool:
+        """Whether a call equalled the call before it, and was dropped."""
+        return self._told.repeated
 
     def push(self, text: str) -> list[AnswerPart]:
         """Takes more of the answer; returns the parts that are certain now."""

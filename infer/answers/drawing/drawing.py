@@ -15,6 +15,7 @@ from ..sampling import Sampler
 from .stop_strings import searching
 
 if TYPE_CHECKING:
+    from ..chat.reader import AnswerReader
     from ..chat.thoughts import ThoughtBudget, ThoughtMarks
     from ..constraints import Constraint
 
@@ -51,6 +52,7 @@ class GenerationResult:
     text: str = ""
     ids: list[int] = field(default_factory=list)  # sampled tokens, without the one that ended the answer
     eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
+    repeated: bool = False  # a call equal to the one before ended it (reason "eos"); the text contains that call
     pending: list[int] = field(default_factory=list)  # sampled and yielded, but not yet in the sequence: at most one
     stop: str | None = None  # the stop string found (reason "stop"); not part of `text`
     prompt_tokens: int = 0
@@ -81,6 +83,7 @@ class Drawing:
     constraint  the form of the answer, which only this answer may use from now on
     shown       special tokens that are part of its text (chat/marks.py); the others are not
     budget      of its thoughts, also for this answer only
+    calls       reads its calls, which end it when one equals the call before
 
     end_logprobs: of the token that ended the answer, which is in no piece. A text that has a line feed ends as "length"
     `most_seconds` after the first token.
@@ -101,6 +104,7 @@ class Drawing:
         shown: Collection[int] = (),
         budget: "ThoughtBudget | None" = None,
         *,
+        calls: "AnswerReader | None" = None,
         ends: Collection[int] = (),
         min_tokens: int = 0,
         special: bool = False,
@@ -125,6 +129,7 @@ class Drawing:
         self._first = math.inf  # when the first token was sampled
         self.constraint = constraint
         self.budget = budget if budget is not None and budget.is_bounded else None
+        self._calls = calls
         self._forced: list[int] = []  # tokens that must come next
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -204,6 +209,9 @@ class Drawing:
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
+        if self._calls is not None:
+            self._calls.push(text)
+            result.repeated = self._calls.repeated
         if len(result.ids) == self.min_tokens:
             self._text.look_for(self._stop)
             self._ban()
@@ -252,7 +260,7 @@ class Drawing:
     @property
     def ended(self) -> EndReason | None:
         """Why nothing more is sampled; None: it goes on."""
-        if self.result.eog is not None:
+        if self.result.eog is not None or self.result.repeated:
             return "eos"
         if self.result.stop is not None:
             return "stop"

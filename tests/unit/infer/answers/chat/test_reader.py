@@ -108,6 +108,36 @@ def test_text_and_calls(answer: str, expected: Read) -> None:
     assert read(answer, tools=TOOLS) == expected
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected", "repeated"),
+    [
+        (CALL * 2, [F], True),
+        (f"a{CALL}b{CALL}c", [F], True),
+        (CALL * 3 + CALL.replace("1", "2"), [F, ("f", '{"a": 2}')], True),
+        (CALL + CALL.replace('"f"', '"g"') + CALL, [F, ("g", '{"a": 1}'), F], False),
+        (CALL + CALL.replace("1}", "1 }"), [F, ("f", '{"a": 1 }')], False),
+        (CALL + CALL.replace("1", "12"), [F, ("f", '{"a": 12}')], False),
+        (CALL + CALL[: CALL.index("1")], [F, ("f", '{"a": ')], False),
+        (CALL + '<tool_call>{"name": "f"', [F, ("f", "")], False),
+        ('<tool_call>{"name": "f"}</tool_call>' * 2, [("f", "{}")], True),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_a_call_that_equals_the_one_before_is_dropped(
+    answer: str, expected: list[tuple[str, str]], repeated: bool, step: int
+) -> None:
+    reader, told = AnswerReader(ChatFormat(None, FALLBACK), tools_of(TOOLS), drop_repeated=True), []
+    for i in range(0, len(answer), step):
+        told += reader.push(answer[i : i + step])
+    told += reader.finish()
+    assert [(call.name, call.arguments) for call in reader.calls] == expected
+    assert reader.repeated == repeated
+    calls = [part for part in told if part.kind == "call"]
+    assert [(part.text, part.index) for part in calls] == [(name, i) for i, (name, _) in enumerate(expected)]
+    for i, (_, arguments) in enumerate(expected):
+        assert "".join(part.text for part in told if part.kind == "arguments" and part.index == i) == arguments
+
+
 def test_without_tools_marks_of_calls_are_text() -> None:
     assert read(CALL) == Read("", CALL)
     assert read(f"a {CALL}</think>b", thinks=True) == Read(f"a {CALL}", "b")

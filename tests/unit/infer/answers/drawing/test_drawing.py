@@ -1,8 +1,14 @@
-"""Log-probabilities of drawn tokens against float64 and a full sort."""
+"""Log-probabilities of sampled tokens against float64 and a full sort; the end of an answer."""
+
+import json
 
 import numpy as np
 import pytest
+from chat_vocabulary import NORMAL, chat_tokenizer
 
+from hybrid.infer.answers.chat.format import CallFormat, ChatFormat, JsonCall
+from hybrid.infer.answers.chat.reader import AnswerReader
+from hybrid.infer.answers.chat.tools import tools_of
 from hybrid.infer.answers.drawing.drawing import Drawing, token_logprobs
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.errors import UsageError
@@ -25,3 +31,34 @@ def test_more_than_there_are_is_refused() -> None:
     sampler = Sampler(SamplingParams(), 37)
     with pytest.raises(UsageError, match="n_top = 38, expected a number of tokens from 0 to 37"):
         Drawing(sampler, None, 1, (), n_top=38)  # type: ignore[arg-type]
+
+
+CALLS = '<tool_call>\n{"name": "f", "arguments": {"a": %d}}\n</tool_call>\n'
+
+
+@pytest.mark.parametrize(
+    ("wants", "numbers", "repeated"),
+    [([1, 1, 1], [1, 1], True), ([1, 2, 2, 3], [1, 2, 2], True), ([1, 2], [1, 2], False)],
+)
+def test_a_repeated_call_ends_the_answer(wants: list[int], numbers: list[int], repeated: bool) -> None:
+    tokenizer = chat_tokenizer(NORMAL)
+    calls = CallFormat("<tool_call>", "", "", JsonCall("<tool_call>\n", "\n</tool_call>"), again="\n")
+    reader = AnswerReader(
+        ChatFormat(None, calls),
+        tools_of([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]),
+        drop_repeated=True,
+    )
+    sampler = Sampler(SamplingParams(temp=0), tokenizer.n_vocab)
+    drawing = Drawing(sampler, tokenizer, -1, (), calls=reader)
+    drawing.begin(())
+    text = "".join(CALLS % number for number in wants)
+    wanted = [*tokenizer.encode(text, add_special=False, continues=True), tokenizer.eos or 0]
+    while drawing.ended is None:
+        logits = np.zeros(tokenizer.n_vocab, np.float32)
+        logits[wanted[len(drawing.result.ids)]] = 9
+        drawing.draw(logits)
+    assert drawing.ended == "eos"
+    assert drawing.result.repeated == repeated
+    assert (drawing.result.eog is None) == repeated
+    assert drawing.result.text.count("tool_call>\n{") == len(numbers)
+    assert json.loads(reader.calls[-1].arguments) == {"a": numbers[-1]}
