@@ -71,12 +71,12 @@ class _Lines:
 
     def __init__(self, amount: Amount) -> None:
         self._amount, self._pause, self._due = amount, FIRST_LINE, 0.0
-        self._label, self._last, self._begun = "", 0, time.monotonic()
+        self._total, self._last, self._begun = 0, 0, time.monotonic()
 
     def show(self, label: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if label != self._label or done < self._last:  # another stage, with its own rate
-            self._label, self._begun = label, now
+        if total != self._total or done < self._last:  # another stage, with its own rate
+            self._total, self._begun = total, now
         self._last = done
         if now < self._due:
             return

@@ -20,20 +20,21 @@ def test_one_line() -> None:
 
 
 def test_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Short work is silent; long work writes a line now and then, with the time left."""
+    """Short work is silent; long work writes a line now and then, with the time left, whatever its steps are called."""
     now = 100.0
     monkeypatch.setattr("hybrid.display.screen.time", SimpleNamespace(monotonic=lambda: now))
     with ProgressBar("work", "tokens", delay=0) as progress:
         progress.step(1, 10)
         assert capsys.readouterr() == ("", "")
-        for now in (109.0, 110.5, 112.0, 121.0, 125.0, 142.0):
+        for now in (109.0, 110.5, 112.0, 121.0, 125.0):
             progress.step(int(now - 100), 100)
+        progress("next", (now := 142) - 100, 100)
         progress("other work", 1, 2)
     out, err = capsys.readouterr()
     assert out == "" and err.splitlines() == [
         "work: 10 of 100 tokens",
         "work: 21 of 100 tokens, about 39.5 s left",
-        "work: 42 of 100 tokens, about 43.5 s left",
+        "next: 42 of 100 tokens, about 43.5 s left",
     ]
 
 
