@@ -60,8 +60,7 @@ class LoadedModel:
         self.n_ctx_train = self.hparams.n_ctx_train
         # one line for the user if n_ctx differs from training, or may not fit; mostly empty
         self.context_note = self.engine.context.note
-        # lines for the user about facts of the vocabulary that the file lacks; mostly none
-        self.tokenizer_notes = self.file.tokenizer_notes
+        self.file_notes = self.file.notes
         # how the model is spread over NUMA nodes, and one line for the user about that; mostly empty
         self.numa: NumaName | None = None
         self.numa_note = ""

@@ -94,7 +94,7 @@ def embed(
             progress=compiling,
         ) as embedder,
     ):
-        console.SCREEN.notes(embedder.tokenizer_notes)
+        console.SCREEN.notes(embedder.file_notes)
         ids = embedder.tokens(lines, truncate=truncate)
         with console.ProgressBar("embedding", "tokens") as progress:
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)

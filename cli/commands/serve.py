@@ -159,7 +159,7 @@ def _loaded(
         models.compiling(console.SCREEN) as compiling,
         Embedder(path, loading, pooling=_pooling(pooling), progress=compiling) as embedder,
     ):
-        console.SCREEN.notes(embedder.tokenizer_notes)
+        console.SCREEN.notes(embedder.file_notes)
         models.note_numa(embedder, console.SCREEN)
         yield EncoderModel(embedder)
 

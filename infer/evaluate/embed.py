@@ -22,12 +22,12 @@ from ..architectures import ENCODERS
 from ..engine.encoder import Encoder
 from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
-from ..loading.model_file import fitting_tokenizer
+from ..loading.model_file import fitting_tokenizer, notes_on
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import LoadedModel
 from ..progress import TokenProgress
 from ..runner import Work
-from ..text.tokenizer import Tokenizer, assumptions, load_tokenizer
+from ..text.tokenizer import Tokenizer, load_tokenizer
 from .embed_reading import check_ids, text_ids
 from .pooling import Pooled, Pooling, normalized, stated_pooling
 
@@ -83,9 +83,9 @@ class Embedder:
         return holder.numa_note if holder else ""
 
     @property
-    def tokenizer_notes(self) -> list[str]:
-        """As `LoadedModel.tokenizer_notes`."""
-        return assumptions(self.gguf)
+    def file_notes(self) -> list[str]:
+        """As `LoadedModel.file_notes`."""
+        return notes_on(self.gguf, self.encoder.family.hparams if self.encoder else family_of(self.gguf).hparams)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

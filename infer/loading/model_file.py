@@ -10,6 +10,7 @@ import numpy as np
 from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import TokenizerError
 from hybrid.quant.ggml.families.hparams import Hparams
+from hybrid.quant.ggml.families.unread_keys import unread_notes
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
@@ -35,6 +36,7 @@ class ModelFile:
         self.n_layer = hparams.n_run
         self.n_bytes = sum(t.nbytes for t in gguf.tensors.values())
         self.n_params = sum(int(np.prod(t.shape)) for t in gguf.tensors.values())
+        self._hparams = type(hparams)
         self._variant = hparams.variant(gguf.tensors, n_ctx)
 
     @property
@@ -76,11 +78,9 @@ class ModelFile:
         return fitting_tokenizer(self.gguf, self.n_vocab)
 
     @property
-    def tokenizer_notes(self) -> list[str]:
-        """Lines about what the tokenizer assumes because the file does not say it; mostly empty."""
-        from ..text.tokenizer import assumptions
-
-        return assumptions(self.gguf)
+    def notes(self) -> list[str]:
+        """Lines about the file: facts of the vocabulary that it lacks, keys that are not known here; mostly empty."""
+        return notes_on(self.gguf, self._hparams)
 
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
@@ -88,6 +88,14 @@ class ModelFile:
         from ..text.chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
+
+
+def notes_on(gguf: GGUFFile, hparams: type[Hparams]) -> list[str]:
+    """See `ModelFile.notes`."""
+    from ..text.tokenizer import assumptions
+
+    arch = str(gguf.get("general.architecture"))
+    return [*assumptions(gguf), *unread_notes(gguf, arch, hparams.keys(arch))]
 
 
 def fitting_tokenizer(gguf: GGUFFile, n_vocab: int) -> "Tokenizer":

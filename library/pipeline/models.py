@@ -197,7 +197,7 @@ def load_file(
         loaded = LoadedModel.load(path, options, progress=progress)
     if loaded.context_note:
         reporter.note(loaded.context_note)
-    reporter.notes(loaded.tokenizer_notes)
+    reporter.notes(loaded.file_notes)
     note_numa(loaded, reporter)
     if small is not None:
         try:

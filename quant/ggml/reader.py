@@ -25,7 +25,7 @@ from . import formats
 from .errors import FormatError, UnsupportedError, UsageError, shown
 from .metadata import Cursor, Metadata
 from .sources import check_source
-from .types import OTHER_TYPE_NAMES, TRAITS, ArrayOf, GGMLType, ValueType, row_nbytes
+from .types import OTHER_TYPE_NAMES, TRAITS, ArrayOf, GGMLType, ValueType, other_maker, row_nbytes
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -211,6 +211,11 @@ class GGUFFile:
         if 0 in shape or math.prod(shape) >= 1 << 63:
             raise cursor.damaged(f"tensor {shown(name)} has the impossible shape {dims}")
         if number not in TRAITS:
+            if maker := other_maker(number):
+                raise UnsupportedError(
+                    f"{self._where}: tensor {shown(name)} has type {number} of {maker}, which llama.cpp does not have. "
+                    "Use another file of this model."
+                )
             if number not in OTHER_TYPE_NAMES:
                 raise cursor.damaged(f"tensor {shown(name)} has type {number}, which ggml does not have")
             raise UnsupportedError(

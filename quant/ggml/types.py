@@ -89,6 +89,15 @@ NOT_WEIGHTS = frozenset({GGMLType.I32})
 OTHER_TYPE_NAMES: dict[int, str] = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 27: "I64", 28: "F64"}
 
 
+def other_maker(number: int) -> str:
+    """The program that has a type of this number, which ggml does not have; "" if none is known."""
+    if number in (142, 143):
+        return "PrismML's llama.cpp (PQ2_0, PTQ1_0)"
+    if 97 <= number <= 99 or 133 <= number <= 158 or 202 <= number <= 399:
+        return "ik_llama.cpp"
+    return ""
+
+
 class ValueType(IntEnum):
     """Types of metadata values by the number stored in GGUF (gguf.h, `enum gguf_type`)."""
 

@@ -117,12 +117,12 @@ CASES: dict[str, list[tuple[str, str]]] = {
         (
             "{model} --raw -p One -n 3",
             "accepted discarded eog forced gen_seconds gen_tokens guessed ids passes pending prompt_seconds "
-            "prompt_tokens reason stop text ttft",
+            "prompt_tokens reason repeated stop text ttft",
         ),
         (
             "{model} --raw -p One -n 3 --n-probs 2",
             "accepted completion_probabilities discarded eog forced gen_seconds gen_tokens guessed ids passes pending "
-            "prompt_seconds prompt_tokens reason stop text ttft",
+            "prompt_seconds prompt_tokens reason repeated stop text ttft",
         ),
     ],
     "embed": [

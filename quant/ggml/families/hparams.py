@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import FormatError, shown
 from ..metadata import full_key
 from ..reader import GGUFFile
+from .unread_keys import check_unread
 
 _REQUIRED = object()
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
@@ -87,7 +88,8 @@ class Hparams:
 
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
-        """Reads all fields. FormatError names the key that is missing or has a wrong value."""
+        """Reads all fields. FormatError names the key that is missing or has a wrong value, UnsupportedError a key that
+        changes the result and has no field (unread_keys)."""
         values: dict[str, Any] = {}
         if not gguf.tensors:
             raise FormatError(f"{gguf.path.name} holds no tensors, only metadata. Give a file with a model.")
@@ -110,7 +112,13 @@ class Hparams:
                 raise wrong(gguf, name, raw, f"no more layers than its {len(gguf.tensors)} tensors can make")
             if field.name == "n_ahead" and not values["n_ahead"] < values["n_layer"]:
                 raise wrong(gguf, name, raw, f"fewer than its {values['n_layer']} blocks")
+        check_unread(gguf, arch, cls.keys(arch))
         return cls(**values)
+
+    @classmethod
+    def keys(cls, arch: str) -> frozenset[str]:
+        """The keys that are read for this architecture."""
+        return frozenset(full_key(arch, field.metadata["key"]) for field in dataclasses.fields(cls))
 
     def wrong(self, gguf: GGUFFile, field: str, expected: str, value: Any = None) -> FormatError:
         """The error for a field that no layer can work with; `value`: the wrong value, if it is one layer's."""
