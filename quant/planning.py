@@ -21,13 +21,15 @@ _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """A tensor of the new file. `shape` in numpy order; `nbytes`: size in the type `target`."""
+    """A tensor of the new file. `shape` in numpy order; `nbytes`: size in the type `target`; `unfit`: the type that
+    `target` replaces because rows are not whole blocks of it, or None."""
 
     name: str
     shape: tuple[int, ...]
     source: GGMLType
     target: GGMLType
     reason: Reason
+    unfit: GGMLType | None
     nbytes: int
 
     @property
@@ -105,7 +107,7 @@ def plan_source(
                     value=f"{_part(t.name)}=Q2_K",
                 )
         nbytes = math.prod(t.shape[:-1]) * row_nbytes(decision.type, t.shape[-1])
-        planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, nbytes))
+        planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, decision.unfit, nbytes))
     return planned
 
 

@@ -62,6 +62,7 @@ _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 TARGETS = (*_FLOATS, *RECIPES)
 # Shorter names that llama-quantize also takes.
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
+WRITABLE = {*ALIASES, *(kind.name for kind in TARGETS)}
 
 
 class SsmType(StrEnum):
@@ -87,10 +88,12 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """The type of a tensor, and why it is not the requested one."""
+    """The type of a tensor, and why it is not the requested one. unfit: the type that its rows do not fit, with
+    Reason.SHAPE only."""
 
     type: GGMLType
     reason: Reason
+    unfit: GGMLType | None = None
 
 
 @dataclass(frozen=True)
@@ -179,8 +182,9 @@ def decide(
     for name, shape in rest.items():
         kind = fitting(types[name], shape[-1])
         if kind is not types[name]:
-            reason = Reason.SHAPE
-        elif kind is most:
+            decided[name] = Decision(kind, Reason.SHAPE, types[name])
+            continue
+        if kind is most:
             reason = Reason.ASKED
         else:
             reason = Reason.OUTPUT if name == output else Reason.RECIPE

@@ -3,6 +3,7 @@
 import gc
 import math
 import time
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,11 @@ import typer
 from hybrid.pipeline import models
 from hybrid.quant import Options
 from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.types import TRAITS
+from hybrid.quant.policy import WRITABLE
 
 from .. import console
-from ..options import model_argument
+from ..options import model_argument, output_name
 from ..options.cluster_options import Cluster, cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import Threads
@@ -54,7 +57,10 @@ def quantize(
     source: Annotated[
         Path, typer.Argument(metavar="IN", help=f"{model_argument.WHAT}; a GGUF file is best in F32, F16 or BF16.")
     ],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
+    output: Annotated[
+        Path | None,
+        typer.Argument(metavar="OUT", help="GGUF file to write. Default: IN-TYPE.gguf, beside IN.", show_default=False),
+    ] = None,
     *,
     goal: Goal,
     types: Types,
@@ -81,7 +87,12 @@ def quantize(
     from hybrid.quant import quantize as library
 
     options, start = types.options(), time.perf_counter()
+    if not goal.given and output is not None and output.name.upper() in WRITABLE:  # IN TYPE
+        goal, output = replace(goal, target=output.name), None
     goal.check()
+    if output is None and not dry_run:
+        output = output_name.beside(source, goal.target)
+    output = output or Path()  # a dry run, in which only workers write
     workers, plot = cluster_address(cluster), plots.checked(plot)
     if plot is not None and dry_run:
         raise UsageError("--plot needs quantized tensors: leave out --dry-run.")
@@ -153,7 +164,7 @@ def show_plan(rows: "Sequence[PlannedTensor]", as_json: bool) -> None:
         console.out_json(rows)
         return
     show(rows)
-    console.out(f"\n{total(rows)}; nothing written")
+    console.out(f"\n{total(rows)}; nothing written{fallbacks(rows)}")
 
 
 def show_report(
@@ -167,7 +178,9 @@ def show_report(
         console.out_json({**console.plain(report), **bits, **more, "tensors": rows})
         return
     (show if verbose else show_types)(report.rows)
-    console.out(f"\n{summary(report)}")
+    console.out(f"\n{summary(report)}{fallbacks(report.rows)}")
+    if report.nbytes > report.nbytes_source:
+        console.out("The file is larger than its source.")
     if divergence:
         console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {most:g}")
 
@@ -240,6 +253,24 @@ def summary(report: "QuantizeReport") -> str:
         f"{report.dst}{files}: {report.file_type.name}, {sizes}, {report.bits_per_weight:.2f} bits per weight, "
         f"{console.duration(report.seconds)}"
     )
+
+
+def fallbacks(rows: "Sequence[PlannedTensor]") -> str:
+    """A line about the tensors whose rows do not fit the type that the recipe has for them; empty without such."""
+    changes: Counter[tuple[str, str]] = Counter()
+    widths: dict[int, set[int]] = {}  # by the number that they are no multiple of
+    for t in rows:
+        if t.unfit is not None:
+            changes[t.unfit.name, t.target.name] += 1
+            widths.setdefault(TRAITS[t.unfit].block, set()).add(t.shape[-1])
+    if not changes:
+        return ""
+    kinds = ", ".join(f"{n} {old} -> {new}" for (old, new), n in changes.most_common())
+    why = " and ".join(
+        f"width {' or '.join(map(str, sorted(found)))} is no multiple of {block}"
+        for block, found in sorted(widths.items())
+    )
+    return f"\n{changes.total()} tensors fell back ({kinds}): {why}"
 
 
 def total(rows: "Sequence[PlannedTensor]") -> str:

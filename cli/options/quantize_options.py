@@ -57,10 +57,15 @@ class Goal:
         ),
     ] = None
 
+    @property
+    def given(self) -> int:
+        """The number of goals that were given."""
+        return 4 - (self.target, self.target_bpw, self.target_size, self.max_kld).count(None)
+
     def check(self) -> None:
         """UsageError: the options contradict each other, or one is missing."""
-        if (self.target, self.target_bpw, self.target_size, self.max_kld).count(None) != 3:
-            raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
+        if self.given != 1:
+            raise UsageError("give one of TYPE (for example Q4_K_M), --target-bpw, --target-size and --max-kld.")
         if self.file is not None and self.target is not None:
             raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
         if self.max_kld is not None and self.file is None:

@@ -37,6 +37,7 @@ def bundled_prose() -> Path:
     return Path(str(files("hybrid"))) / "bundled" / "prose.txt"
 
 
+LISTED = 8  # files that a message names
 EXPECTED = "MODEL is a .gguf file, a Hugging Face folder with config.json, or ORG/NAME on Hugging Face."
 
 
@@ -135,8 +136,11 @@ def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
         ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
         if len(ggufs) == 1:
             return ggufs[0]
-        content = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
-        raise UsageError(f"{folder} holds {content}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
+        if not ggufs:
+            expected = "MODEL is a .gguf file or a Hugging Face folder with config.json."
+            raise UsageError(f"{shown(folder)} holds no config.json and no .gguf file. {expected}")
+        names = ", ".join(shown(path.name) for path in ggufs[:LISTED]) + ", ..." * (len(ggufs) > LISTED)
+        raise UsageError(f"{shown(folder)} holds {len(ggufs)} .gguf files. Name one of them: {names}.")
     target = cache_paths.cache_path(folder)
     made_of = {"folder": str(folder.resolve())}
     if target.exists():

@@ -30,9 +30,13 @@ _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 def part_path(path: Path, i: int, count: int) -> Path:
     """The path of part i (from 0) of `count`, for a model called `path`: with or without .gguf, or one of its parts."""
+    return path.with_name(f"{stem_of(path)}-{i + 1:05}-of-{count:05}.gguf")
+
+
+def stem_of(path: Path) -> str:
+    """The name of a file or of all its parts, without the number of the part and .gguf."""
     match = _PART.fullmatch(path.name)
-    stem = match[1] if match else path.name.removesuffix(".gguf")
-    return path.with_name(f"{stem}-{i + 1:05}-of-{count:05}.gguf")
+    return match[1] if match else path.name.removesuffix(".gguf")
 
 
 def is_later_part(path: Path) -> bool:

@@ -56,6 +56,27 @@ def test_quantize_dry_run_and_requantize(cli: Cli, files: dict[str, Path], tmp_p
     ok(cli("quantize", files["q8_0"], target, "Q4_0", "--allow-requantize"))
 
 
+def test_quantize_reports_other_types_and_growth(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    like = ("Q4_K_M", "--ssm-type", "like-llama")
+    for more in ((), ("--dry-run",)):
+        out = ok(cli("quantize", files["bf16"], tmp_path / "x.gguf", *like, *more))
+        assert out.endswith("6 tensors fell back (6 Q4_K -> F16): width 16 is no multiple of 256\n"), out
+    assert "fell back" not in ok(cli("quantize", files["bf16"], tmp_path / "x.gguf", "Q4_K_M"))
+    out = ok(cli("quantize", files["q8_0"], tmp_path / "x.gguf", "F16"))
+    assert out.endswith("\nThe file is larger than its source.\n")
+
+
+def test_quantize_names_the_output(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    model = tmp_path / "jamba-bf16.gguf"
+    model.symlink_to(files["bf16"])
+    assert f"{tmp_path / 'jamba-Q8_0.gguf'}: Q8_0, " in ok(cli("quantize", model, "Q8_0"))
+    assert "exists already" in failed(cli("quantize", model, "q8_0"), code=2)
+    assert "nothing written" in ok(cli("quantize", model, "q8_0", "--dry-run"))
+    says = failed(cli("quantize", model, "--target-bpw", "4"), code=2)
+    assert "the name of the output is missing" in says
+    assert "give one of TYPE (for example Q4_K_M), --target-bpw" in failed(cli("quantize", model, "x.gguf"), code=2)
+
+
 @pytest.mark.slow
 def test_quantize_a_checkpoint_without_a_file_between(
     cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path
@@ -214,8 +235,12 @@ def test_quantize_to_a_size(cli: Cli, small: dict[str, Path], tmp_path: Path) ->
     assert {kind for name, kind in types.items() if "attn_v" in name} == {"Q8_0"}
     assert 1_780_000 < out.stat().st_size == report["nbytes"] <= 1_800_000
     for says, more in {
-        "give one of TYPE, --target-bpw, --target-size and --max-kld": ("Q8_0", "--target-bpw", "4"),
-        "give one of TYPE, --target-bpw": ("--max-kld", "0.1", "--target-bpw", "4"),
+        "(for example Q4_K_M), --target-bpw, --target-size and --max-kld": (
+            "Q8_0",
+            "--target-bpw",
+            "4",
+        ),
+        "give one of TYPE (for example Q4_K_M), --target-bpw": ("--max-kld", "0.1", "--target-bpw", "4"),
         "--max-kld measures on a text. Give one with -f.": ("--max-kld", "0.1"),
         "expected a size like 900M": ("--target-size", "big"),
         "1.5 bits per weight are too few: the smallest that is possible here is 3.": ("--target-bpw", "1.5"),

@@ -8,7 +8,7 @@ import pytest
 from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.mixes import ModelTraits
 from hybrid.quant.ggml.reader import TensorInfo
-from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 from hybrid.quant.policy import TARGETS, Decision, Options, Reason, SsmType, decide, model_of, type_named
 
 F32, F16, BF16, Q8_0, Q4_0 = GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.Q4_0
@@ -81,8 +81,8 @@ def test_ssm_x_and_dt(name: str, source: GGMLType) -> None:
         assert one(name, (64, 32), source, target, **chosen) == Decision(Q4_0, Reason.CHOSEN)
     like = {"ssm_type": SsmType.LIKE_LLAMA}
     assert one(name, (64, 512), source, FileType.Q4_K_M, **like) == Decision(Q4_K, Reason.ASKED)
-    assert one(name, (64, 160), source, FileType.Q4_K_M, **like) == Decision(Q5_0, Reason.SHAPE)
-    assert one(name, (64, 48), source, FileType.Q4_K_M, **like) == Decision(F16, Reason.SHAPE)
+    assert one(name, (64, 160), source, FileType.Q4_K_M, **like) == Decision(Q5_0, Reason.SHAPE, Q4_K)
+    assert one(name, (64, 48), source, FileType.Q4_K_M, **like) == Decision(F16, Reason.SHAPE, Q4_K)
     assert one(name, (64, 32), Q8_0, FileType.Q4_0) == Decision(Q8_0, Reason.SSM)
 
 
@@ -124,7 +124,9 @@ def test_output_matrix(
 def test_rows_that_are_not_whole_blocks_become_f16(name: str) -> None:
     tensors = model((64, 48), "blk.0.ffn_up.weight", "output.weight", "token_embd.weight")
     for target in (FileType.Q4_0, FileType.Q8_0, FileType.Q4_K_M):
-        assert decide(tensors, target, ModelTraits(2))[name] == Decision(F16, Reason.SHAPE)
+        decision = decide(tensors, target, ModelTraits(2))[name]
+        assert (decision.type, decision.reason) == (F16, Reason.SHAPE)
+        assert decision.unfit is not None and 48 % TRAITS[decision.unfit].block
     assert decide(tensors, FileType.BF16, ModelTraits(2))[name] == Decision(BF16, Reason.ASKED)
 
 

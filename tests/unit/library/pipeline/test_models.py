@@ -57,7 +57,7 @@ def test_a_folder_with_one_gguf_is_that_file(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").touch()
     assert models.resolve(tmp_path) == tmp_path / "a.gguf"
     (tmp_path / "b.gguf").touch()
-    with pytest.raises(UsageError, match=r"holds 2 \.gguf files; name one"):
+    with pytest.raises(UsageError, match=r"holds 2 \.gguf files\. Name one of them: a\.gguf, b\.gguf"):
         models.resolve(tmp_path)
 
 
