@@ -10,7 +10,7 @@ COMMANDS = {
     "/undo": ChatCommand(turn_commands.undo, "remove the last question and its answer"),
     "/edit": ChatCommand(
         turn_commands.edit,
-        "ask TEXT instead of the Nth question; the later turns stay in the tree",
+        "ask TEXT instead of the question of turn N; the later turns stay in the tree",
         "N TEXT",
         turn_commands.questions,
     ),
@@ -21,7 +21,7 @@ COMMANDS = {
         "NAME",
         turn_commands.branches,
     ),
-    "/tree": ChatCommand(turn_commands.tree, "all turns and branches"),
+    "/tree": ChatCommand(turn_commands.tree, "all turns with their numbers N, and branches"),
     "/model": ChatCommand(
         model_command.model,
         "continue with another model, which reads the conversation once; alone: show the model",

@@ -1,5 +1,6 @@
 """Commands that go back in a conversation, and that switch branches."""
 
+import shutil
 from functools import partial
 
 from hybrid.quant.ggml.errors import UsageError
@@ -35,7 +36,7 @@ def undo(chat: ChatSession, _: str) -> None:
 def edit(chat: ChatSession, argument: str) -> None:
     number, _, text = argument.partition(" ")
     if not number.isdecimal() or not text.strip():
-        raise UsageError("/edit needs the number of a question and its new text: /edit 3 TEXT")
+        raise UsageError("/edit needs the number of a turn, as /tree shows it, and the new question: /edit 3 TEXT")
     chat.speak(partial(chat.conversation.edit, int(number), text.strip()))
 
 
@@ -50,7 +51,8 @@ def switch(chat: ChatSession, argument: str) -> None:
 
 
 def tree(chat: ChatSession, _: str) -> None:
-    console.note("\n".join(chat.conversation.turns.lines()))
+    width = shutil.get_terminal_size().columns
+    console.note("\n".join(map(console.harmless, chat.conversation.turns.lines(width))))
 
 
 def branches(chat: ChatSession, typed: str) -> Words:
@@ -61,9 +63,8 @@ def branches(chat: ChatSession, typed: str) -> Words:
 
 def questions(chat: ChatSession, typed: str) -> Words:
     """Completions of /edit: a number and the question, for editing."""
-    path = chat.conversation.turns.path
-    asked = [(n, turn.question) for n, turn in enumerate(path, 1) if isinstance(turn.question, str)]
-    return Words(typed, [f"{n} {question}" for n, question in asked])
+    asked = [turn for turn in chat.conversation.turns.all if isinstance(turn.question, str)]
+    return Words(typed, [f"{turn.number} {turn.question}" for turn in asked])
 
 
 def _name(command: str, argument: str) -> str:

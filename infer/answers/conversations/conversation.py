@@ -181,8 +181,8 @@ class Conversation:
         yield from self._generate(last.parent, last.question, progress)
 
     def edit(self, n: int, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
-        """Replaces the n-th question by `text`, or the result if it answers a call, and yields the answer. The later
-        turns stay a branch of the tree.
+        """Replaces the question of turn n by `text`, or the result if it answers a call, and yields the answer. The
+        later turns stay in the tree.
         """
         turn = self.turns.nth(n)
         if len(turn.results) > 1:

@@ -13,6 +13,7 @@ from ..asking.reading import SaidAnswer
 from ..chat.tools import ToolCall
 
 MAIN = "main"
+_ARROW = " -> "
 Question = str | Sequence[str]  # the user's; or the results of the previous turn's calls, in their order
 
 
@@ -45,6 +46,11 @@ class Turn:
         """The question on one line."""
         told = ", ".join(f"{call.name}: {result}" for call, result in self.results)
         return " ".join((self.question if isinstance(self.question, str) else told).split())
+
+    @property
+    def answer_title(self) -> str:
+        """The answer's text and the names of its calls on one line."""
+        return " ".join([*self.answer.text.split(), *(f"{call.name}(...)" for call in self.answer.calls)])
 
     @property
     def ids(self) -> list[int]:
@@ -111,12 +117,11 @@ class Turns:
         return turn
 
     def nth(self, n: int) -> Turn:
-        """The n-th turn of the current branch, from 1."""
-        path = self.path
-        if not 1 <= n <= len(path):
-            there = f"turns 1 to {len(path)}" if path else "no turns yet"
+        """The turn with this number, on any branch."""
+        if not 1 <= n <= len(self.all):
+            there = f"turns 1 to {len(self.all)}" if self.all else "no turns yet"
             raise UsageError(f"there is no turn {n}: this conversation has {there}.", remedy=Remedy.LIST_TURNS)
-        return path[n - 1]
+        return self.all[n - 1]
 
     def fork(self, name: str) -> None:
         """Begins a branch at the head and switches to it."""
@@ -132,7 +137,7 @@ class Turns:
         if name in self.branches:
             self.branch = name
         elif name.isdecimal() and 1 <= int(name) <= len(self.all):
-            turn = self.all[int(name) - 1]
+            turn = self.nth(int(name))
             ending = (branch for branch, head in self.branches.items() if head is turn)
             own = f"turn-{turn.number}"
             self.branch = next(ending, own if own not in self.branches else f"{own}.{len(self.branches)}")
@@ -141,8 +146,11 @@ class Turns:
             known = ", ".join(self.branches)
             raise UsageError(f"there is no branch {name}. There are: {known}.", remedy=Remedy.FORK_BRANCH, value=name)
 
-    def lines(self, width: int = 60) -> list[str]:
-        """The tree as text, one line per turn: number, beginning of the question, branches that end there."""
+    def lines(self, width: int = 80) -> list[str]:
+        """The tree as text, one line per turn: number, beginnings of question and answer, branches that end there.
+
+        width: characters per line, at most; more where branches need them.
+        """
         children: dict[int, list[Turn]] = {}
         for turn in self.all:
             children.setdefault(turn.parent.number if turn.parent else 0, []).append(turn)
@@ -159,10 +167,11 @@ class Turns:
         while waiting:
             turn, depth = waiting.pop()
             mark = ">" if turn.number in on_path else " "
-            text = turn.title
-            room = max(10, width - 2 * depth)
-            text = text if len(text) <= room else text[: room - 3] + "..."
-            shown.append(f"{mark} {turn.number:{digits}} {'  ' * depth}{text}{ends(turn)}")
+            start, end = f"{mark} {turn.number:{digits}} {'  ' * depth}", ends(turn)
+            room = max(24, width - len(start) - len(end) - len(_ARROW))
+            question = _cut(turn.title, max(room // 2, room - len(turn.answer_title)))
+            answer = _cut(turn.answer_title, room - len(question))
+            shown.append(f"{start}{question}{_ARROW if answer else ''}{answer}{end}")
             below = children.get(turn.number, [])
             deeper = depth + (len(below) > 1)
             waiting += [(child, deeper) for child in reversed(below)]
@@ -193,6 +202,10 @@ class Turns:
         if turns.branch not in turns.branches:
             raise ValueError("branch")
         return turns
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 3] + "..."
 
 
 def _turn_json(turn: Turn) -> dict[str, Any]:

@@ -89,8 +89,8 @@ def test_commands_of_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
         "on branch x",
         "error: there is no branch 9. There are: main, x. /fork 9 makes one.",
         "error: /fork needs a name: /fork NAME",
-        "error: /edit needs the number of a question",
-        "> 3 c  [*x]",
+        "error: /edit needs the number of a turn, as /tree shows it",
+        "> 3 c -> three  [*x]",
         "on branch main, after turn 2",
         "nothing (--checkpoint-budget 0)",
     ):

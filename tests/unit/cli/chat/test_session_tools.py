@@ -79,7 +79,7 @@ def test_results_can_be_left_out_taken_back_and_changed(capsys: pytest.CaptureFi
     weather, clock = "result of weather> ", "result of clock> "
     assert chat.prompts == ["> ", "> ", weather, "> ", clock, "> ", clock, clock, "> ", weather]
     assert "error: no call waits for a result." in err
-    assert "taken back: clock: noon (/switch 3 goes there again)" in err and "> 2 b  [*main]" in err
+    assert "taken back: clock: noon (/switch 3 goes there again)" in err and "> 2 b -> clock(...)  [*main]" in err
     assert out.endswith(
         '> a\n(thought for 10 tokens)\ncall weather(city="Rome")  ' + chat.conversation.calls[0].id + "\n"
     )

@@ -77,27 +77,45 @@ def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
     assert [m["content"] for m in chat.messages] == ["a", "one", "b", "two", "c", "three"]
     assert model.seq.prefills == ["<s><user>a</s><bot>", *(f"</s><user>{q}</s><bot>" for q in "bcdBef")]
     assert chat.turns.lines() == [
-        "> 1 a",
-        "> 2   b",
-        "> 3     c  [*turn-3]",
-        "  4     d",
-        "  5   B",
-        "  6     e  [side]",
-        "  7     f  [main]",
+        "> 1 a -> one",
+        "> 2   b -> two",
+        "> 3     c -> three  [*turn-3]",
+        "  4     d -> four",
+        "  5   B -> five",
+        "  6     e -> six  [side]",
+        "  7     f -> seven  [main]",
     ]
     chat.turns.switch("7")
     assert chat.turns.branch == "main"
     chat.turns.switch("3")
     assert chat.turns.branch == "turn-3"
-    with pytest.raises(UsageError, match="there is no turn 4: this conversation has turns 1 to 3"):
-        said(chat.edit(4, "x"))
+    with pytest.raises(UsageError, match="there is no turn 8: this conversation has turns 1 to 7"):
+        said(chat.edit(8, "x"))
     for _ in range(3):
         chat.undo()
     assert chat.turns.lines()[0] == "  - the beginning  [*turn-3]"
     with pytest.raises(UsageError, match="nothing to take back"):
         chat.undo()
     with pytest.raises(UsageError, match="no turn 1: this conversation has no turns yet"):
-        said(chat.edit(1, "x"))
+        said(talk(FakeModel(), Template()).edit(1, "x"))
+
+
+def test_a_turn_is_edited_by_its_number_in_the_tree() -> None:
+    chat = talk(FakeModel("one", "two", "three", "four"), Template())
+    said(chat.answer("a"))
+    said(chat.regenerate())
+    said(chat.answer("b"))
+    said(chat.edit(3, "c"))
+    assert [m["content"] for m in chat.messages] == ["a", "two", "c", "four"], "turn 3 is the second of its branch"
+
+
+def test_lines_of_the_tree_fit_the_terminal() -> None:
+    chat = talk(FakeModel("o" * 90, "t" * 90), Template())
+    said(chat.answer("a" * 90))
+    said(chat.answer("b" * 10))
+    first, second = chat.turns.lines(80)
+    assert first == "> 1 " + "a" * 33 + "... -> " + "o" * 33 + "..."
+    assert second == "> 2 " + "b" * 10 + " -> " + "t" * 50 + "...  [*main]" and len(second) == 80
 
 
 class Thinking(Template):

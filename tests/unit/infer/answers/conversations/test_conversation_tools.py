@@ -65,7 +65,11 @@ def test_calls_and_results_are_turns_that_cost_what_is_new() -> None:
         '<bot><call>{"name": "weather", "arguments": {"city": "Rome"}}</call></s><tool>rain</s><bot>It rains.</s>'
         f"<user>Tomorrow?</s>{THINK}",
     ]
-    assert chat.turns.lines() == ["> 1 Rain?", "> 2 weather: rain", "> 3 Tomorrow?  [*main]"]
+    assert chat.turns.lines() == [
+        "> 1 Rain? -> weather(...)",
+        "> 2 weather: rain -> It rains.",
+        "> 3 Tomorrow? -> Yes.  [*main]",
+    ]
     assert (chat.stats.n_calls, chat.stats.n_thought) == (1, len("I look.\n</think>So.</think>Then</think>"))
 
 
