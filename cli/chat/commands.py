@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "/set": ChatCommand(
         setting_commands.set_,
-        "show or change sampling settings: /set temp 0.2; `default`: the model's own",
+        "show or change settings of answers: /set temp 0.2; `default`: the model's own",
         "[NAME [VALUE]]",
         setting_commands.settings,
     ),

@@ -6,7 +6,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..terminal.line_editing import Words
-from . import saved_chats
+from . import saved_chats, setting_commands
 from .session import ChatSession
 
 
@@ -16,7 +16,9 @@ def save(chat: ChatSession, argument: str) -> None:
 
 
 def load(chat: ChatSession, argument: str) -> None:
-    chat.conversation.load(_path("/load", argument))
+    path = _path("/load", argument)
+    chat.conversation.load(path)
+    setting_commands.restore(chat, path)
     console.note(f"{len(chat.conversation.seq.tokens)} tokens, unchanged")
     chat.replay()
 

@@ -13,7 +13,7 @@ from ..options.answer_options import AnswerOptions
 from ..options.framing import chosen_template
 from ..options.tool_options import Asking
 from ..terminal.line_editing import prompt_reader
-from . import saved_chats
+from . import saved_chats, setting_commands
 from .commands import COMMANDS
 from .model_command import title
 from .session import ChatSession
@@ -78,7 +78,13 @@ def chat(model: "LoadedModel", start: Start) -> None:
         answers.keep,
         answers.constraint(model),
     )
-    session = ChatSession(conversation, lambda prompt: read(prompt), COMMANDS, sampling=answers.sampling)
+    session = ChatSession(
+        conversation,
+        lambda prompt: read(prompt),
+        COMMANDS,
+        sampling=answers.sampling,
+        most_is_given=answers.n_predict is not None,
+    )
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
     session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
@@ -88,7 +94,8 @@ def chat(model: "LoadedModel", start: Start) -> None:
     path = start.state or (saved_chats.last(model) if start.go_on else saved_chats.new(model))
     if path.exists():
         conversation.load(path)
-        console.note(f"restored {len(conversation.seq.tokens)} tokens from {path}")
+        console.paragraph(f"restored {len(conversation.seq.tokens)} tokens from {path}")
+        setting_commands.restore(session, path)
         session.replay()
     conversation.ask(start.asking.over(conversation.asked))
     session.keeper = saved_chats.Keeper(conversation, path, among_chats=start.state is None)
@@ -105,7 +112,8 @@ def told_first(model: "LoadedModel", start: Start, template: "ChatTemplate | Non
     if start.is_bundled:
         return [BUNDLED]
     continued = "it continues your text instead of answering"
-    many = f"{most} tokens at a time (-n)" if most >= 0 else "until the context is full (-n) or you press Ctrl-C"
+    many = f"{most} tokens at a time" if most >= 0 else "until the context is full or you press Ctrl-C"
+    many += " (/set n-predict N)"
     if start.in_template and template is None:
         return [
             f"{model.path.name} has no chat template, so it was most likely not trained to chat: {continued}, {many}. "
@@ -130,4 +138,4 @@ def _keep(session: ChatSession, model: "LoadedModel", start: Start) -> None:
     how = f"--state {start.state}" if start.state is not None else "--continue"
     if now is not model:
         how = f"hybrid run {now.path} {how}"
-    console.note(f"saved to {keeper.path}, {console.size(size)}; {how} continues it")
+    console.paragraph(f"saved to {keeper.path}, {console.size(size)}; {how} continues it")

@@ -48,7 +48,8 @@ class Keeper:
         """Values that change whenever the conversation does."""
         turns = self.conversation.turns
         heads: list[Turn | None] = list(turns.branches.values())
-        return turns, len(turns.all), turns.branch, [*turns.branches], heads, self.conversation.system
+        talk = self.conversation
+        return turns, len(turns.all), turns.branch, [*turns.branches], heads, talk.system, dict(talk.settings)
 
     @property
     def is_saved(self) -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 from .. import console, remedies
 from ..options.sampling_options import Sampling
 from ..terminal.answer_view import AnswerView, result_prompt, turn_lines
+from ..terminal.code_blocks import CodeText
 from ..terminal.context_shift import tokens_left_out
 from ..terminal.line_editing import NO_WORDS, Words
 from ..terminal.reading_line import ReadingLine
 from ..terminal.repetition import STOPS_IT, Repetition
-from ..terminal.terminal import quiet_keys
+from ..terminal.terminal import Screen, quiet_keys
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel, Stop
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from .saved_chats import Keeper
 
+N_PREDICT = "n_predict"  # the setting that is no sampler's: maximum tokens of an answer
 _COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
 
 
@@ -61,6 +63,7 @@ class ChatSession:
     commands  by name: `/help`
     keeper    saves the conversation after every turn
     sampling  settings given by the user; the model's defaults apply to the others
+    most_is_given  the conversation's max_tokens was given by the user
     load      loads another model in the same way
     in_template  put messages into the model's chat template, if it has one
     examples  messages to suggest to a new user
@@ -73,12 +76,18 @@ class ChatSession:
     sampling: Sampling = field(default_factory=Sampling)
     load: "Callable[[str], LoadedModel] | None" = None
     in_template: bool = True
+    most_is_given: bool = False
     examples: Sequence[str] = ()
     n_begun: int = 0  # conversations of this session
     said_so: bool = False  # the note on the context shift was printed
     results: list[str] = field(default_factory=list)  # results so far for the calls of `called`
     called: "Turn | None" = None
     skipped: "Turn | None" = None  # a turn whose calls get no results
+
+    def __post_init__(self) -> None:
+        self.most_by_default = self.conversation.max_tokens
+        self.on_command_line = {f.name for f in fields(Sampling) if is_given(getattr(self.sampling, f.name))}
+        self.on_command_line |= {N_PREDICT} if self.most_is_given else set()
 
     def loop(self) -> None:
         """Reads, answers and runs commands until the user leaves."""
@@ -209,9 +218,9 @@ class ChatSession:
         if result is not None and reading is not None and reading.answer(result).cut:
             console.note("the last call was cut off: the model will not see it, and it gets no result")
         if result is not None and result.reason == "length" and self.conversation.template is not None:
-            console.note(f"the answer ended at its limit of {len(result.ids)} tokens; -n sets it")
+            console.note(f"the answer ended at the limit of {len(result.ids)} tokens (/set n-predict N)")
         if result is not None and result.discarded and not self.said_so:
-            console.note(tokens_left_out(self.conversation.model, result.discarded))
+            console.paragraph(tokens_left_out(self.conversation.model, result.discarded))
             self.said_so = True
 
     @contextlib.contextmanager
@@ -242,7 +251,7 @@ class ChatSession:
     def replay(self) -> None:
         """Prints a loaded conversation."""
         if self.conversation.system:
-            console.out(console.dim(self.conversation.system.strip("\n")))
+            _print_past(self.conversation.system.strip("\n"))
         for turn in self.conversation.turns.path:
             self._show(turn)
 
@@ -256,7 +265,17 @@ class ChatSession:
 
     def _show(self, turn: "Turn") -> None:
         for line in turn_lines(turn):
-            console.out(console.dim(line))
+            _print_past(line)
+
+
+def _print_past(text: str) -> None:
+    """Prints a text of the conversation so far."""
+    CodeText(Screen(), is_past=True).write(text + "\n")
+
+
+def is_given(value: object) -> bool:
+    """Whether this value of an option was given."""
+    return value is not None and value is not False and value != []
 
 
 def place(commands: Mapping[str, ChatCommand]) -> remedies.ErrorContext:

@@ -1,26 +1,33 @@
-"""/set: sampling settings from now on. Names are the options of `hybrid run` without dashes."""
+"""/set: settings of answers from now on. Names are the options of `hybrid run` without dashes.
+
+They are saved with the chat, as typed; options on the command line come before them.
+"""
 
 import inspect
 import shlex
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, get_args
 
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError, shown
 
 from .. import aliases, console
 from ..options.sampling_options import Sampling
 from ..terminal.line_editing import Words
-from .session import ChatSession
+from .session import N_PREDICT, ChatSession, is_given
 
 DEFAULT = "default"  # the value that resets a setting to the model's default
 _SWITCH = {"on": True, "off": False}
+_EXCLUDES = {"temp": "greedy", "greedy": "temp"}
+_NOT_GIVEN: dict[str, dict[str, Any]] = {"temp": {"temp": None}, "greedy": {"greedy": False}}
 
 
 @cache
 def names() -> dict[str, str]:
-    """Names of settings, mapped to fields of `Sampling`."""
-    return {_option(field).lstrip("-"): field for field in inspect.signature(Sampling).parameters}
+    """Names of settings, mapped to fields of `Sampling` and N_PREDICT."""
+    sampling = {_option(field).lstrip("-"): field for field in inspect.signature(Sampling).parameters}
+    return {"n-predict": N_PREDICT, **sampling}
 
 
 def set_(chat: ChatSession, argument: str) -> None:
@@ -39,13 +46,45 @@ def _change(chat: ChatSession, field: str, text: str) -> None:
     """Changes a setting, or nothing at all. UsageError: an invalid value."""
     conversation = chat.conversation
     value = None if text == DEFAULT else _value(field, text)
+    if field == N_PREDICT:
+        conversation.max_tokens = chat.most_by_default if value is None else value
+    else:
+        _sample_by(chat, field, value)
+    if field in _EXCLUDES and value:
+        conversation.settings.pop(_spelled(_EXCLUDES[field]), None)
+    conversation.settings.pop(_spelled(field), None)
+    if is_given(value):
+        conversation.settings[_spelled(field)] = text
+
+
+def restore(chat: ChatSession, path: Path) -> None:
+    """Applies the settings of the chat that was loaded from `path`. Raises StateError if one cannot be used; the
+    conversation is then empty."""
+    conversation, sampler = chat.conversation, chat.conversation.sampler.state()
+    for name, text in [*conversation.settings.items()]:
+        try:
+            field = _field(name)
+            if not chat.on_command_line & {field, _EXCLUDES.get(field)}:
+                _change(chat, field, text)
+        except UsageError as err:
+            conversation.clear()
+            conversation.settings.clear()
+            raise StateError(
+                f"{shown(path)}: its setting {shown(name)} cannot be used: {err}", remedy=Remedy.WITHOUT_STATE
+            ) from None
+    conversation.sampler.set_state(sampler)  # the random numbers go on, whatever seed was set
+    if conversation.settings:
+        told = ", ".join(f"{name} {text}" for name, text in conversation.settings.items())
+        console.paragraph(f"settings of this chat: {console.one_line(told)}")
+
+
+def _sample_by(chat: ChatSession, field: str, value: Any) -> None:
+    """Changes a setting of the sampler. UsageError: an invalid value."""
+    conversation = chat.conversation
     changed: dict[str, Any] = {field: bool(value) if field == "greedy" else value}
     sampling = replace(chat.sampling, **changed)
-    # options that exclude each other
-    if field == "temp" and value:
-        sampling = replace(sampling, greedy=False)
-    if field == "greedy" and value:
-        sampling = replace(sampling, temp=None)
+    if field in _EXCLUDES and value:
+        sampling = replace(sampling, **_NOT_GIVEN[_EXCLUDES[field]])
     conversation.draw_by(sampling.params(conversation.model.gguf.metadata))
     chat.sampling = sampling
 
@@ -58,9 +97,13 @@ def _value(field: str, text: str) -> Any:
             return _SWITCH[text]
         if kind is list:
             return shlex.split(text, posix=True)
-        return kind(text)
+        value = kind(text)
+        if field == N_PREDICT and value < -1:
+            raise ValueError
+        return value
     except (KeyError, ValueError):
         wanted = {bool: "on or off", int: "a whole number", float: "a number", list: "texts, in quotes where needed"}
+        wanted |= {int: "a number of tokens, or -1 until the context is full"} if field == N_PREDICT else {}
         raise UsageError(f"/set {_spelled(field)} {shown(text)}: expected {wanted[kind]}, or {DEFAULT}.") from None
 
 
@@ -70,13 +113,14 @@ def _lines(chat: ChatSession) -> list[str]:
 
 
 def _line(chat: ChatSession, field: str, name: str) -> str:
-    given = getattr(chat.sampling, field)
-    text = _shown_value(chat, field)
-    return f"{name}  {text}{'' if given is None or given is False or given == [] else '  (set)'}"
+    given = chat.conversation.settings.get("n-predict") if field == N_PREDICT else getattr(chat.sampling, field)
+    return f"{name}  {_shown_value(chat, field)}{'  (set)' if is_given(given) else ''}"
 
 
 def _shown_value(chat: ChatSession, field: str) -> str:
     params = chat.conversation.params
+    if field == N_PREDICT:
+        return str(chat.conversation.max_tokens)
     if field == "greedy":
         return "on" if params.greedy else "off"
     value = getattr(params, field)
@@ -104,11 +148,10 @@ def settings(chat: ChatSession, typed: str) -> Words:
 
 def _field(name: str) -> str:
     """The field of a setting. UsageError: unknown."""
-    fields = inspect.signature(Sampling).parameters
     plain = name.lstrip("-")
     plain = aliases.OPTIONS.get(f"--{plain.replace('_', '-')}", plain).lstrip("-")
     found = names().get(plain.replace("_", "-"), plain.replace("-", "_"))
-    if found not in fields:
+    if found not in names().values():
         raise UsageError(f"there is no setting {shown(name)}. /set lists them.")
     return found
 
@@ -127,6 +170,8 @@ def _parameter(field: str) -> tuple[type, Any]:
 
 
 def _kind(field: str) -> type:
+    if field == N_PREDICT:
+        return int
     return _parameter(field)[0]
 
 

@@ -158,7 +158,7 @@ def run(
     workers.check(machine.pinning, divides=True)
     address = cluster_address(workers.cluster) if workers.stages is None else None
     text = None if many is not None else given.text(words or (), as_json=as_json, goes_on=state is not None)
-    kept.check(text)
+    kept.check()
     asks = replace(asking(thoughts, tools), parse_special=framing.parse_special is True)
     framing.check(asks)
     probabilities.check(in_chat=many is None and text is None)
@@ -173,7 +173,10 @@ def run(
             _chat(loaded, framing, kept, answers, options, asks, is_bundled=model is None)
         else:
             one = OneText(text, answers, state, as_json, parse_special=framing.parse_special is not False)
-            _answer(loaded, framing, one, asks, is_bundled=model is None, goes_on_raw=kept.is_completion)
+            if kept.go_on:
+                _continue(loaded, framing, one, asks, is_bundled=model is None)
+            else:
+                _answer(loaded, framing, one, asks, is_bundled=model is None, goes_on_raw=kept.is_completion)
 
 
 def _chat(
@@ -202,6 +205,20 @@ def _chat(
         most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
     )
     chat(model, start)
+
+
+def _continue(model: "LoadedModel", framing: Framing, one: OneText, asks: Asking, *, is_bundled: bool) -> None:
+    """Answers one message of the last chat with the model."""
+    from ..chat import saved_chats
+    from ..run.message import OneMessage, answer
+
+    template, answers = None, one.answers
+    if framing.chats(asks, is_bundled=is_bundled):
+        template = chosen_template(framing.chat_template, model.chat_template, model.gguf, model.tokenizer)
+    if answers.n_predict is None and template is None:
+        answers = replace(answers, n_predict=CHAT_TOKENS_WITHOUT_TEMPLATE)
+    one = replace(one, answers=answers, state=saved_chats.last(model))
+    answer(model, OneMessage(one, template, framing.system, asks))
 
 
 def _answer(

@@ -84,7 +84,7 @@ class Framing:
             return not self.raw
         asked = template is not None and not is_bundled and not goes_on_raw
         if sys.stderr.isatty():
-            console.note(_how(name, asked=asked, has_one=template is not None, goes_on_raw=goes_on_raw))
+            console.paragraph(_how(name, asked=asked, has_one=template is not None, goes_on_raw=goes_on_raw))
         return asked
 
 

@@ -116,14 +116,16 @@ class Resuming:
         ),
     ] = None
     go_on: Annotated[
-        bool, typer.Option("--continue", help="Continue the last chat with this model; `hybrid state` lists them.")
+        bool,
+        typer.Option(
+            "--continue", help="Continue the last chat with this model, also with a prompt; `hybrid state` lists them."
+        ),
     ] = False
 
-    def check(self, text: str | None) -> None:
-        """UsageError: --continue together with a text or --state."""
-        if self.go_on and (text is not None or self.state is not None):
-            what = "--state" if self.state else "a prompt"
-            raise UsageError(f"--continue goes on with a chat; {what} does not go with it.")
+    def check(self) -> None:
+        """UsageError: --continue together with --state."""
+        if self.go_on and self.state is not None:
+            raise UsageError("--continue goes on with the last chat; --state does not go with it.")
 
     @property
     def is_completion(self) -> bool:

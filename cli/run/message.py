@@ -33,7 +33,7 @@ class OneMessage:
     """
 
     one: OneText
-    template: "ChatTemplate"
+    template: "ChatTemplate | None"
     system: str = ""
     asking: Asking = field(default_factory=Asking)
 
@@ -63,12 +63,12 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
     if result.reason == "interrupt":
         raise KeyboardInterrupt
     if result.discarded:
-        console.note(tokens_left_out(model, result.discarded))
+        console.paragraph(tokens_left_out(model, result.discarded))
     if turn.answer.n_thought:
         console.note(f"thought for {turn.answer.n_thought} tokens (--json tells what)")
     if repetition.found:
-        console.note(f"the answer repeats itself; {AVOIDS_IT}")
-    console.note(timings(model, result))
+        console.paragraph(f"the answer repeats itself; {AVOIDS_IT}")
+    console.paragraph(timings(model, result))
     if one.state is not None:
         conversation.save(one.state)
 
@@ -113,7 +113,13 @@ def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
         raise UsageError(f"{state.parent} is not a folder: the state cannot be saved there. Make it first.")
     if state is not None and state.exists():
         conversation.load(state)
-        console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")
+        console.paragraph(f"restored {len(conversation.seq.tokens)} tokens from {state}")
+        if conversation.settings:
+            from ..chat.session import ChatSession
+            from ..chat.setting_commands import restore
+
+            given = answers.n_predict is not None
+            restore(ChatSession(conversation, input, {}, sampling=answers.sampling, most_is_given=given), state)
     conversation.ask(asked.asking.over(conversation.asked))
     return conversation
 

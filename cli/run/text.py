@@ -36,7 +36,7 @@ def complete(model: "LoadedModel", asked: OneText) -> None:
         from hybrid.infer.answers.state_files.saved_states import restored
 
         seq = restored(model, state, sampler, answers.keep)
-        console.note(f"restored {len(seq.tokens)} tokens from {state}")
+        console.paragraph(f"restored {len(seq.tokens)} tokens from {state}")
         ids = continuation_ids(model.tokenizer, asked.text, parse_special=asked.parse_special)
     else:
         seq = model.sequence()
@@ -76,8 +76,8 @@ def complete(model: "LoadedModel", asked: OneText) -> None:
     if probabilities.n_probs and not asked.as_json:
         console.note(table(model.tokenizer, drawn))
     if result.discarded:
-        console.note(tokens_left_out(model, result.discarded))
-    console.note(timings(model, result))
+        console.paragraph(tokens_left_out(model, result.discarded))
+    console.paragraph(timings(model, result))
     if state is not None:
         seq.save(state, {"sampler": sampler.state(), "pending": result.pending, **answer.state()})
 
@@ -108,7 +108,8 @@ def _listed(model: "LoadedModel", drawn: "list[TextPiece]", asked: Probabilities
 def timings(model: "LoadedModel", result: "GenerationResult") -> str:
     """One line: tokens read and generated, their rates, and why the answer ended."""
     guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
-    ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
+    ended = {"length": f"the limit of {len(result.ids)} tokens"}
+    ended |= {"eos": "the model ended", "stop": "stop text", "context": "context full"}
     return (
         f"prompt {result.prompt_tokens} tokens{console.rate(result.prompt_tokens, result.prompt_seconds)}, "
         f"generated {len(result.ids)}{console.rate(result.gen_tokens, result.gen_seconds)}{guesses}, "

@@ -56,7 +56,7 @@ class AnswerView:
         if self._last and not self._last.endswith("\n"):
             self._print("\n")
         self._text.disturbed()
-        console.note(text)
+        console.paragraph(text)
 
     def end(self) -> None:
         """Ends the answer, complete or stopped."""

@@ -33,9 +33,13 @@ class Block:
 
 
 class CodeText:
-    """`write` takes every piece of an answer, which begins in the first column. screen: None: no colours."""
+    """`write` takes every piece of an answer, which begins in the first column.
 
-    def __init__(self, screen: Screen | None = None) -> None:
+    screen: None: no colours. is_past: the text was written before; it is dim, and its code is not coloured.
+    """
+
+    def __init__(self, screen: Screen | None = None, *, is_past: bool = False) -> None:
+        self._is_past = is_past
         self._screen = screen if console.has_colours(sys.stdout) else None
         self._is_terminal = sys.stdout.isatty()
         self._line = ""  # text since the last line feed
@@ -61,7 +65,7 @@ class CodeText:
                 # flush first: moving the cursor relies on it
                 console.out(ready, end="")
                 ready = again
-        console.out(ready, end="")
+        console.out(console.dim(ready) if self._is_past else ready, end="")
 
     def disturbed(self) -> None:
         """Call when something else was written to the screen, which ended its line."""
@@ -89,7 +93,7 @@ class CodeText:
             block.lines.append(line)
             return ""
         self._block = None
-        return self._over(block, line)
+        return "" if self._is_past else self._over(block, line)
 
     def _over(self, block: Block, closing: str) -> str:
         assert self._screen is not None

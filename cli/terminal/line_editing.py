@@ -66,6 +66,11 @@ def prompt_reader(
         else:
             buffer.validate_and_handle()
 
+    @keys.add("c-@")  # a Ctrl-D from before the prompt, which the terminal passes on as NUL
+    def _(event: KeyPressEvent) -> None:
+        if not event.current_buffer.text:
+            event.app.exit(exception=EOFError)
+
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")

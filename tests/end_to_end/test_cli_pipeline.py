@@ -421,7 +421,7 @@ def test_a_chat_is_kept_and_gone_on_with(
     keyboard.send_text("/tree\rWhy?\r/stats\r\x04")
     code, out, err = cli(*options, "--continue")
     assert code == 0, err
-    assert "> What is a cache?" in out and "And a file?  [*side]" in err
+    assert "> What is a cache?" in out and re.search(r"And a file\?( -> .*)?  \[\*side\]", err)
     assert "restored" in err
 
     rows = ok(cli("state", "list")).splitlines()
@@ -434,7 +434,12 @@ def test_a_chat_is_kept_and_gone_on_with(
     assert "needs the name" in failed(cli("state", "rm"), code=2)
     assert "takes no names" in failed(cli("state", "list", name), code=2)
     assert "is not a kept chat" in failed(cli("state", "rm", files["q8_0"]), code=2)
-    assert "does not go with it" in failed(cli("run", files["q8_0"], "--continue", "-p", "x"), code=2)
+    goes_on = ("run", files["q8_0"], "--continue")
+    assert "--state does not go with it" in failed(cli(*goes_on, "--state", "x"), code=2)
+    code, out, err = cli(*goes_on, "-n", 3, "And one more?")
+    assert code == 0 and "restored" in err and "generated 3" in err and "the limit of 3 tokens; loaded" in err
+    assert json.loads(ok(cli(*goes_on, "-n", 3, "-p", "And one more?", "--json")))["prompt_tokens"] < 60
+    assert "chat of 5 turns, branches main, side" in ok(cli("state", "show", name))
     assert ok(cli("state", "rm", name)).startswith("1 chat removed")
     assert ok(cli("state")) == "no kept chats\n"
 

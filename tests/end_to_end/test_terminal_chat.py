@@ -120,7 +120,10 @@ def test_a_model_without_a_template_says_so(run: Run, without_template: Path) ->
     at_prompt(t)
     said = " ".join(t.text.split())
     assert "plain.gguf has no chat template, so it was most likely not trained to chat" in said
-    assert "it continues your text instead of answering, 3 tokens at a time (-n)" in said and t.lines[-1] == ">"
+    assert (
+        "it continues your text instead of answering, 3 tokens at a time (/set n-predict N)" in said
+        and t.lines[-1] == ">"
+    )
 
 
 def test_a_template_that_is_not_used(run: Run, chatting: Path) -> None:
@@ -130,6 +133,26 @@ def test_a_template_that_is_not_used(run: Run, chatting: Path) -> None:
     t = run(chatting)
     at_prompt(t)
     assert "continued" not in t.text
+
+
+def test_ctrl_d_while_the_model_loads_leaves(run: Run, chatting: Path) -> None:
+    t = run(chatting, more="import time; time.sleep(0.5)")
+    t.type(CTRL_D)
+    assert t.ends() == 0 and "/help lists commands" in t.text
+
+
+def test_history_and_notes_break_between_words(run: Run, chatting: Path) -> None:
+    words = "antelope buffalo crocodile dromedary elephant flamingo giraffe"
+    t = run(chatting, "--greedy", "-n", 2, "--think", "off", columns=40)
+    at_prompt(t)
+    t.type(f"Name {words}", ENTER)
+    at_prompt(t, 2)
+    t.type("/set top-k 3", ENTER, CTRL_D)
+    assert t.ends() == 0
+    t = run(chatting, "--continue", columns=40)
+    at_prompt(t)
+    assert {"> Name antelope buffalo crocodile", "dromedary elephant flamingo giraffe"} <= set(t.lines)
+    assert "settings of this chat: top-k 3" in t.lines
 
 
 def test_ctrl_c_stops_an_answer_and_twice_leaves(run: Run, chatting: Path) -> None:

@@ -1,6 +1,7 @@
 """The chat in a state file, beside the state of the model: only this module reads and writes it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +18,7 @@ SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a sa
 
 @dataclass(frozen=True, eq=False)
 class SavedChat:
-    """A chat. think: see ChatOptions; held, unseen: see Conversation."""
+    """A chat. think: see ChatOptions; held, unseen, settings: see Conversation."""
 
     turns: Turns
     system: str = ""
@@ -25,6 +26,7 @@ class SavedChat:
     think: bool | None = None
     held: Turn | None = None
     unseen: tuple[int, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The chat for the state file."""
@@ -33,6 +35,8 @@ class SavedChat:
             chat["tools"] = [tool.as_given for tool in self.tools]
         if self.think is not None:
             chat["think"] = self.think
+        if self.settings:
+            chat["settings"] = dict(self.settings)
         if self.held is not None:
             chat |= {"held": self.held.number, "unseen": list(self.unseen)}
         return chat
@@ -52,15 +56,18 @@ class SavedChat:
     @classmethod
     def _read(cls, chat: dict[str, Any], n_vocab: int) -> Self:
         turns, think = Turns.from_json(chat, n_vocab), chat.get("think")
-        number, unseen = chat.get("held", 0), chat.get("unseen", [])
+        number, unseen, settings = chat.get("held", 0), chat.get("unseen", []), chat.get("settings", {})
         if not isinstance(think, bool | None):
             raise ValueError("think")
         if type(number) is not int or not 0 <= number <= len(turns.all):
             raise ValueError("held")
         if not isinstance(unseen, list) or not all(type(t) is int and 0 <= t < n_vocab for t in unseen):
             raise ValueError("unseen")
+        if not isinstance(settings, dict) or not all(isinstance(text, str) for text in settings.values()):
+            raise ValueError("settings")
         held = turns.all[number - 1] if number else None
-        return cls(turns, str(chat["system"]), tuple(tools_of(chat.get("tools", []))), think, held, tuple(unseen))
+        tools = tuple(tools_of(chat.get("tools", [])))
+        return cls(turns, str(chat["system"]), tools, think, held, tuple(unseen), settings)
 
 
 def know_turns(ledger: "Ledger", turns: Turns) -> None:

@@ -63,6 +63,7 @@ class Conversation:
               ones leave it; None: the conversation ends there
     form      of every answer's text, after its thoughts; calls have none
     asked     options of its answers: the tools that they may call, thoughts. May change between answers
+    settings  what the user has set since the beginning, as typed, by name: it is saved with the chat
 
     After a context shift the sequence holds less than the conversation. `held` is then the turn that it stands for,
     except the tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it
@@ -79,6 +80,7 @@ class Conversation:
     keep: int | None = None
     form: "Constraint | None" = None
     asked: ChatOptions = NOTHING
+    settings: dict[str, str] = field(default_factory=dict)
     held: Turn | None = None
     unseen: list[int] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
@@ -320,11 +322,14 @@ class Conversation:
     def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
         """Writes the conversation with the model's state: continuing it processes nothing again."""
         asked = self.asked
-        chat = SavedChat(self.turns, self.system, asked.tools, asked.think, self.held, tuple(self.unseen))
+        chat = SavedChat(
+            self.turns, self.system, asked.tools, asked.think, self.held, tuple(self.unseen), self.settings
+        )
         return self.seq.save(path, {"chat": chat.to_json(), "sampler": self.sampler.state()}, checkpoints=checkpoints)
 
     def load(self, path: Path) -> None:
-        """Replaces the conversation by a saved one. Raises StateError if that is another model's, or not a chat."""
+        """Replaces the conversation by a saved one; its `settings` are noted, not applied. Raises StateError if that is
+        another model's, or not a chat."""
         self.seq = self.model.restore(path, self.seq)
         extra = self.seq.extra
         try:
@@ -336,6 +341,7 @@ class Conversation:
             raise
         self.turns, self.system, self.held, self.unseen = chat.turns, chat.system, chat.held, list(chat.unseen)
         self.asked = self._asked_in(chat)
+        self.settings |= chat.settings
         self.ledger.clear()
         know_turns(self.ledger, self.turns)
 

@@ -35,6 +35,7 @@ def moved(
         conversation.speculate,
         conversation.keep,
         _form(conversation.form, model),
+        settings=dict(conversation.settings),
         turns=_as_text(conversation.turns),
     )
     other.ask(_possible(conversation.asked, other))

@@ -40,7 +40,7 @@ class SamplingParams:
               draw
     """
 
-    temp: float = 0.8  # 0 or less: always the most probable token
+    temp: float = 0.8  # 0: always the most probable token
     top_k: int = 40  # keep the k most probable; 0 or less: all
     top_p: float = 0.95  # keep the fewest tokens whose probabilities reach p; 1: all
     min_p: float = 0.05  # keep tokens with at least this share of the best token's probability; 0: all
@@ -81,7 +81,7 @@ class SamplingParams:
         def tokens(name: str, least: int, also: str = "") -> None:
             need(least <= getattr(self, name) <= MOST_TOKENS, name, f"{least} to {MOST_TOKENS} tokens{also}")
 
-        number("temp", also="; 0 is greedy")
+        number("temp", 0, "; 0 is greedy")
         need(0 < self.top_p <= 1, "top_p", "a number above 0, at most 1")
         need(0 <= self.min_p <= 1, "min_p", "a number from 0 to 1")
         number("repeat_penalty", LEAST_PENALTY)
@@ -106,7 +106,7 @@ class SamplingParams:
         )
         need(self.mirostat in (0, 1, 2), "mirostat", "0, 1 or 2")
         number("mirostat_tau", 0, " bits")
-        number("mirostat_eta")
+        number("mirostat_eta", 0)
         need(-math.inf < self.adaptive_target <= 1, "adaptive_target", "a number up to 1; below 0 is off")
         need(0 <= self.adaptive_decay < 1, "adaptive_decay", "a number from 0, below 1")
         tokens("min_keep", 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.quant.ggml.errors import UsageError
 
 from .names import SettingError, with_settings
-from .params import SamplingParams, read_samplers
+from .params import MOST, SamplingParams, read_samplers
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
@@ -34,6 +34,8 @@ def with_requested(defaults: SamplingParams, given: Mapping[str, Any], tokenizer
         values["seed"] = None
     elif type(values.get("seed", 0)) is int and -(2**63) <= values.get("seed", 0) < 0:
         values["seed"] += 2**64  # OpenAI's and vLLM's seeds are signed
+    if -MOST <= values.get("temperature", 0) < 0:
+        values["temperature"] = 0  # as in llama-server
     if values.get("top_p") == 0:
         values["top_p"] = LEAST  # OpenAI's 0 means the most likely token
     if values.get("repeat_penalty") is not None:

@@ -1,6 +1,7 @@
 """/set and /system: the values they show, take and refuse."""
 
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +40,7 @@ def told(chat: ChatSession, line: str, capsys: pytest.CaptureFixture[str]) -> st
 
 
 def test_names_are_those_of_the_options() -> None:
-    assert set(setting_commands.names().values()) == {field.name for field in fields(Sampling)}
+    assert set(setting_commands.names().values()) == {"n_predict", *(field.name for field in fields(Sampling))}
     options = {option for param in load("run").params for option in param.opts}
     assert {f"--{name}" for name in setting_commands.names()} <= options
 
@@ -68,6 +69,7 @@ def test_all_settings_are_shown(chat: ChatSession, capsys: pytest.CaptureFixture
         ("dry-sequence-breaker none", "dry-sequence-breaker  none  (set)", "dry_breakers", ()),
         ("typical 0.5", "typical  0.5  (set)", "typ_p", 0.5),
         ("dynatemp_exponent 2", "dynatemp_exponent  2  (set)", "dynatemp_exponent", 2.0),
+        ("temp 0", "temp  0  (set)", "temp", 0.0),
     ],
 )
 def test_each_can_be_set(
@@ -86,6 +88,10 @@ def test_each_can_be_set(
         ("dry-sequence-breaker '", "expected texts, in quotes where needed, or default."),
         ("top-p 2", "error: top_p = 2.0, expected a number above 0, at most 1"),
         ("samplers x;y", "error: samplers name"),
+        ("temp -1", "error: temp = -1.0, expected a number from 0 to 1e+06; 0 is greedy"),
+        ("mirostat-lr -1", "error: mirostat_eta = -1.0, expected a number from 0 to 1e+06"),
+        ("n-predict -2", "error: /set n-predict -2: expected a number of tokens, or -1 until the context is full, or"),
+        ("max-tokens x", "error: /set n-predict x: expected a number of tokens"),
         ("heat 1", "error: there is no setting heat. /set lists them."),
         ("heat", "error: there is no setting heat. /set lists them."),
         ("logit-bias 300=1", "error: logit_bias names token 300, the vocabulary has 300 tokens"),
@@ -95,10 +101,11 @@ def test_each_can_be_set(
 def test_what_cannot_be_is_one_line_and_changes_nothing(
     line: str, says: str, chat: ChatSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = chat.conversation.params, chat.sampling
+    before = chat.conversation.params, chat.sampling, chat.conversation.max_tokens
     said = told(chat, f"/set {line}", capsys)
     assert says in said and said.count("\n") == 1
-    assert (chat.conversation.params, chat.sampling) == before
+    assert (chat.conversation.params, chat.sampling, chat.conversation.max_tokens) == before
+    assert chat.conversation.settings == {}
 
 
 def test_a_setting_can_be_the_models_again(chat: ChatSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,3 +126,48 @@ def test_what_the_model_is_told_first(chat: ChatSession, capsys: pytest.CaptureF
     told(chat, "/system off", capsys)
     told(chat, "again", capsys)
     assert [m["role"] for m in chat.conversation.messages] == ["user", "assistant"] * 2
+
+
+def test_the_length_of_answers(chat: ChatSession, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(chat, "/set n-predict", capsys) == "n-predict  -1\n"
+    assert told(chat, "/set max-tokens 2", capsys) == "max-tokens  2  (set)\n"
+    assert told(chat, "hello", capsys) == "the answer ended at the limit of 2 tokens (/set n-predict N)\n"
+    assert told(chat, "/set n-predict default", capsys) == "n-predict  -1\n" and chat.conversation.max_tokens == -1
+
+
+def test_settings_are_saved_with_the_chat(chat: ChatSession, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "temp 0.3", "greedy on", "top-k 7", "seed 5", "n-predict 9", "min-p 0.2", "min-p default", "logit-bias 5=-1"
+    for line in (*(f"/set {line}" for line in lines), "hello", "/save f"):
+        told(chat, line, capsys)
+    model, state = chat.conversation.model, chat.conversation.sampler.state()
+    settings = {"greedy": "on", "top-k": "7", "seed": "5", "n-predict": "9", "logit-bias": "5=-1"}
+    assert model.files[Path("f")][1]["chat"]["settings"] == settings  # type: ignore[attr-defined]
+
+    other = ChatSession(talk(model, Template()), lambda prompt: "", COMMANDS, sampling=Sampling(temp=0.9, min_p=0.4))  # type: ignore[arg-type]
+    other.conversation.draw_by(other.sampling.params({}))
+    said = told(other, "/load f", capsys)
+    assert "settings of this chat: greedy on, top-k 7, seed 5, n-predict 9, logit-bias 5=-1\n" in said
+    params = other.conversation.params
+    assert (params.top_k, params.seed, params.logit_bias, other.conversation.max_tokens) == (7, 5, {5: -1}, 9)
+    assert (params.temp, params.min_p) == (0.9, 0.4), "the command line's own, which --temp 0.9 and --greedy exclude"
+    assert other.conversation.sampler.state() == state, "the random numbers go on"
+    assert other.conversation.settings == settings, "they stay in the file"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"heat": "1"}, "error: f: its setting heat cannot be used: there is no setting heat."),
+        ({"temp": "hot"}, "error: f: its setting temp cannot be used: /set temp hot: expected a number, or default."),
+        ({"temp": 0.5}, "error: f is damaged: its chat has no turns."),
+        (["temp"], "error: f is damaged: its chat has no turns."),
+    ],
+)
+def test_damaged_settings_leave_an_empty_chat(
+    settings: object, says: str, chat: ChatSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(chat, "hello", capsys)
+    told(chat, "/save f", capsys)
+    chat.conversation.model.files[Path("f")][1]["chat"]["settings"] = settings  # type: ignore[attr-defined]
+    assert told(chat, "/load f", capsys).startswith(says)
+    assert not chat.conversation.turns.all and not chat.conversation.settings

@@ -51,7 +51,7 @@ def twin(logits: np.ndarray, params: SamplingParams, recent: list[int]) -> dict[
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"temp": 0.0},
-    {"temp": -1.0, "top_k": 0},
+    {"temp": 0.0, "top_k": 0},
     {"top_k": 3, "top_p": 1.0, "min_p": 0.0},
     {"top_k": 0, "top_p": 0.5, "min_p": 0.0},
     {"top_k": 0, "top_p": 0.999, "min_p": 0.0, "temp": 2.0},
@@ -231,7 +231,7 @@ def test_broken_logits_are_an_error(temp: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temp": math.nan}, "temp = nan, expected a number from -1e+06 to 1e+06; 0 is greedy"),
+        ({"temp": math.nan}, "temp = nan, expected a number from 0 to 1e+06; 0 is greedy"),
         ({"top_p": 0}, "top_p = 0, expected a number above 0, at most 1"),
         ({"top_p": 1.1}, "top_p = 1.1"),
         ({"min_p": -0.1}, "min_p = -0.1, expected a number from 0 to 1"),
