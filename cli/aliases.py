@@ -39,7 +39,10 @@ OPTIONS = {
     "--grammar-file": "--grammar",
     "--draft-model": "--draft", "-md": "--draft", "--model-draft": "--draft",
     "--chat-template-file": "--chat-template",
+    "--format": "--json-schema", "-j": "--json-schema", "-jf": "--json-schema", "--json-schema-file": "--json-schema",
 }  # fmt: skip
+# values that have another name here, by option
+VALUES = {"--format": {"json": '{"type":"object"}'}, "--think": {"true": "on", "false": "off"}}
 MODEL = ("-m", "--model", "-hf", "-hfr", "--hf-repo")  # the value is the argument MODEL
 ANY = ("*",)
 # options without effect here: the values that may follow (ANY: one of any kind), and why
@@ -51,6 +54,10 @@ IGNORED: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(
         ("--color", "-co", "--simple-io", "--log-disable", "--perf", "--no-perf"), ((), "output is the same")
     ),
+    **dict.fromkeys(("-v", "--verbose"), ((), "figures are always printed")),
+    **dict.fromkeys(("--keepalive", "--keep-alive"), (ANY, "a model stays loaded until its command ends")),
+    "--nowordwrap": ((), "lines are broken only in a terminal"),
+    "--hidethinking": ((), "thoughts are not printed"),
     **dict.fromkeys(("-b", "--batch-size", "-ub", "--ubatch-size", "-tb"), (ANY, "the size is chosen by itself")),
     **dict.fromkeys(("-fit", "--fit"), (("on", "off"), "a context that does not fit is refused")),
     "--no-warmup": ((), "nothing is warmed up"),
@@ -126,9 +133,10 @@ class _Line:
         else:
             raise UsageError(_unknown(name, [*self.known, *self.aliases], self.path))
 
-    def _option(self, name: str, equals: str, value: str) -> str:
-        """Our own option; returns its value."""
-        values = list(self._values(name, equals))
+    def _option(self, name: str, equals: str, value: str, given: str = "") -> str:
+        """Our own option; returns its value. given: its name on the command line, if that is another."""
+        ours = VALUES.get(given or name, {})
+        value, values = ours.get(value, value), [ours.get(text, text) for text in self._values(name, equals)]
         self.written += [name + equals + value, *values]
         return value if equals else "".join(values)
 
@@ -136,7 +144,7 @@ class _Line:
         if (ours := self.aliases[alias]) == "MODEL":
             self.model.append(value if equals else self._required(alias))
             return
-        found = self._option(ours, equals, value)
+        found = self._option(ours, equals, value, alias)
         if alias in _KV:
             self.kv[alias] = found
 
@@ -184,5 +192,6 @@ def _takes_model(params: Sequence[Any]) -> bool:
 def _unknown(name: str, names: Sequence[str], path: str) -> str:
     import difflib  # slow to import
 
-    near = difflib.get_close_matches(name, names, 1, 0.7)
-    return f"No such option: {shown(name)}.{f' Did you mean {near[0]}?' if near else ''} See {path} --help."
+    by_word = {known.strip("-"): known for known in names}  # dashes would make all names similar
+    near = difflib.get_close_matches(name.strip("-"), by_word, 1, 0.7)
+    return f"No such option: {shown(name)}.{f' Did you mean {by_word[near[0]]}?' if near else ''} See {path} --help."

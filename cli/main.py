@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.kernels import compiling
 
@@ -67,6 +68,11 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Runs the command. Errors are then shown with remedies that name this command's options."""
         ctx.meta[_RUNNING] = ctx  # one dictionary for this context and those above it
+        threads, most = ctx.params.get("threads"), cpus()
+        if isinstance(threads, int) and threads > most and ctx.params.get("cluster") is None:
+            from . import console
+
+            console.note(f"-t {threads}: this process has {most} processors; more threads than that slow it down")
         return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

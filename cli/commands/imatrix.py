@@ -9,7 +9,7 @@ import typer
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..options import model_argument
+from ..options import model_argument, text_options
 from ..options.cluster_options import Cluster, cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import (
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 def imatrix(
     model: Annotated[
         Path | None, typer.Argument(metavar="MODEL", help=f"{model_argument.WHAT}; best in F32, F16, BF16 or Q8_0.")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Text to measure on, as with -f; needs MODEL before it.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to measure on, UTF-8; - reads stdin.", show_default=False)
@@ -79,6 +82,7 @@ def imatrix(
     """
     from hybrid.quant import Imatrix
 
+    file = text_options.one_of(text, file)
     if file is None and not in_file:
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
@@ -118,7 +122,6 @@ def _collected(
     from hybrid.pipeline import importance
     from hybrid.quant import Imatrix
 
-    from ..options import text_options
     from ..reports.measured_model import opened
 
     text, n_ctx = text_options.read_text(file), loading.n_ctx

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import console
-from ..options import model_argument
+from ..options import model_argument, text_options
 from ..options.cluster_options import cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import (
@@ -78,6 +78,9 @@ class Tasks:
 @takes_groups
 def perplexity(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
+    text: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Text to predict, as with -f; needs MODEL before it.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to predict, UTF-8; - reads stdin.", show_default=False)
     ] = None,
@@ -131,6 +134,7 @@ def perplexity(
     KL divergence: run the original model with -f and --kl-divergence-base FILE, then the quantized one with
     --kl-divergence-base FILE --kl-divergence. The file format is llama-perplexity's.
     """
+    file = text_options.one_of(text, file)
     loading = load_options(machine, precision, lora=lora)
     address = cluster_address(workers.cluster)
     workers.check(machine.pinning, divides=True)
@@ -147,7 +151,7 @@ def perplexity(
         )
         return
     if file is None:
-        raise typer.BadParameter("Missing option '-f': the text to predict")
+        raise typer.BadParameter("Missing option '-f': the file of the text to predict")
     test = tasks.wanted()
     others = {"--stride": stride, "--chunks": chunks, "--by-position": by_position, "--plot": plot}
     given = [name for name, value in others.items() if value]
@@ -207,7 +211,6 @@ def measure(
     stages: int | None = None,
 ) -> None:
     """Loads the model, measures and prints; `hybrid demo` uses it also."""
-    from ..options import text_options
     from ..reports.measured_model import opened
 
     text = text_options.read_text(file)

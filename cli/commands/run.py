@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybrid.infer.answers.drawing.context_shift import ALL, DEFAULT_KEEP
+from hybrid.pipeline import models
 from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
 from .. import console
@@ -157,6 +158,8 @@ def run(
     keep = shift.kept()
     workers.check(machine.pinning, divides=True)
     address = cluster_address(workers.cluster) if workers.stages is None else None
+    if model is not None and not model.exists():
+        models.named(model)  # before it is said that stdin has no prompt
     text = None if many is not None else given.text(words or (), as_json=as_json, goes_on=state is not None)
     kept.check()
     asks = replace(asking(thoughts, tools), parse_special=framing.parse_special is True)

@@ -24,6 +24,13 @@ def read_text(path: Path, *, empty: bool = False) -> str:
     return text
 
 
+def one_of(argument: Path | None, option: Path | None) -> Path | None:
+    """The file that is given as an argument or with -f. UsageError: both are."""
+    if argument is not None and option is not None:
+        raise UsageError(f"{shown(argument)} and -f {shown(option)} are both given. Use one of them.")
+    return argument or option
+
+
 def read_bytes(path: Path) -> bytes:
     """The bytes of `path`; `-` is stdin. UsageError: unreadable."""
     try:

@@ -12,6 +12,7 @@ from end_to_end.outcomes import Cli, failed, ok
 
 from hybrid.infer import LoadedModel
 from hybrid.infer.text.encode import rendered_ids
+from hybrid.quant.ggml.cpus import cpus
 
 GREEDY = ("-n", 4, "--temp", 0)
 SHORT = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}"
@@ -139,3 +140,17 @@ def test_a_terminal_is_told_which_it_was(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     told = cli(*asked)[2]
     assert (says in told) if says else ("chat template" not in told)
+
+
+def test_a_prompt_without_a_model(cli: Cli) -> None:
+    """A prompt alone is taken as MODEL, in a terminal and without."""
+    said = failed(cli("run", "Why is the sky blue?"), code=2)
+    assert said.startswith("error: Why is the sky blue?: no such file or folder. MODEL is a .gguf file")
+    assert said.endswith("A prompt comes after MODEL.")
+
+
+def test_more_threads_than_processors(cli: Cli, files: dict[str, Path]) -> None:
+    most, asked = cpus(), ("run", files["q8_0"], "-p", "Hi", *GREEDY)
+    says = f"-t {most + 1}: this process has {most} processors; more threads than that slow it down"
+    assert says in cli(*asked, "-t", most + 1)[2].splitlines()
+    assert "processors" not in cli(*asked, "-t", most)[2]

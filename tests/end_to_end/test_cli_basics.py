@@ -88,6 +88,11 @@ def test_no_arguments_is_help_and_exit_code_2() -> None:
         (["run", "-f", "missing.txt"], 2, "missing.txt cannot be read"),
         (["run", "-n", "-2", "-p", "x"], 2, "-n"),
         (["perplexity", "-f", "missing.txt"], 2, "missing.txt cannot be read"),
+        (
+            ["perplexity", "model.gguf", "a.txt", "-f", "b.txt"],
+            2,
+            "a.txt and -f b.txt are both given. Use one of them.",
+        ),
         (["bench", "-p", "1-x"], 2, "-p 1-x"),
         (["bench", "-p", "0", "-n", "0"], 2, "nothing to measure"),
         (["bench", "--shape", "jamba-900b"], 2, "jamba-900b"),

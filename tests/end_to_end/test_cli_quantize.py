@@ -144,7 +144,8 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
     """Collected in one or two runs, merged, shown, used."""
     whole, parts, both = (tmp_path / f"{name}.gguf" for name in ("whole", "parts", "both"))
     measure = ("imatrix", files["bf16"], "-f", prose, "-c", "64", "-b", "64")
-    ok(cli(*measure, "-o", whole, "--chunks", 4))
+    ok(cli("imatrix", files["bf16"], prose, *measure[4:], "-o", whole, "--chunks", 4))  # as with -f
+    assert "and -f b are both given" in failed(cli("imatrix", files["bf16"], "a", "-f", "b"), code=2)
     ok(cli(*measure, "-o", parts, "--chunks", 2))
     assert "going on after chunk 2" in cli(*measure, "-o", parts, "--chunks", 4, "--resume")[2]
     a, b = Imatrix.read(whole), Imatrix.read(parts)

@@ -30,6 +30,9 @@ def translated(command: str, *args: str) -> aliases.Translated:
         ("run", "-p --nothing", "-p --nothing"),
         ("run", "--exact -- -m", "--exact -- -m"),
         ("serve", "--model m.gguf -np 2", "m.gguf --parallel 2"),
+        ("run", "--format json --think false", '--json-schema {"type":"object"} --think off'),
+        ("run", "--format=json --think=true --think on", '--json-schema={"type":"object"} --think=on --think on'),
+        ("run", "-j {} -jf s.json -p true", "--json-schema {} --json-schema s.json -p true"),
         ("eval", "--num_fewshot 3 --model m.gguf", "m.gguf --num-fewshot 3"),
         ("bench", "-np 1,2 -m m.gguf", "m.gguf -np 1,2"),
     ],
@@ -45,6 +48,8 @@ def test_other_programs_names(command: str, given: str, ours: str) -> None:
         ("-ngl 99 -p Hi", "-p Hi", "-ngl is ignored: there is no GPU here"),
         ("--n_gpu_layers=99", "", "--n_gpu_layers is ignored: there is no GPU here"),
         ("-fa -p Hi", "-p Hi", FA),
+        ("-v --keepalive 5m -n 3", "-n 3", "-v is ignored: figures are always printed; "
+         "--keepalive is ignored: a model stays loaded until its command ends"),
         ("-fa on --no-mmap", "", f"{FA}; --no-mmap is ignored: weights are always mapped"),
     ],
 )  # fmt: skip
@@ -58,6 +63,8 @@ def test_options_without_effect_are_ignored_with_a_note(given: str, left: str, i
     [
         ("run", "--temprature 1", r"No such option: --temprature\. Did you mean --temp"),
         ("run", "--max-token 1", r"Did you mean --max-tokens\? See hybrid run --help\."),
+        ("run", "--lorra x", r"No such option: --lorra\. Did you mean --lora\?"),
+        ("inspect", "--format json", r"No such option: --format\. See hybrid inspect --help\."),
         ("run", "-nope", r"No such option: -nope\."),
         ("run", "--frobnicate", r"No such option: --frobnicate\. See hybrid run --help\."),
         ("run", "-ngl", r"'-ngl' requires an argument"),
