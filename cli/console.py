@@ -27,6 +27,7 @@ from hybrid.display.screen import SCREEN as SCREEN
 from hybrid.display.screen import ProgressBar as ProgressBar
 from hybrid.quant.ggml.byte_sizes import size_text
 
+INDENT = "    "  # of further lines of a row
 _HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {ord("\r"): None}
 
 
@@ -122,18 +123,37 @@ def as_json(value: Any) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> str:
-    """Aligned columns. `right` has one character per column: `r` aligns to the right, any other to the left."""
+    """Aligned columns. `right` has one character per column: `r` aligns to the right, any other to the left.
+
+    In a terminal that is too narrow, a row takes several lines; those after the first are indented.
+    """
     cells = [list(headers), *([str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
-    lines = []
+    columns_of_lines = _lines_of(widths, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    lines: list[str] = []
     for row in cells:
         padded = [
             c.rjust(w) if right[i : i + 1] == "r" else c.ljust(w)
             for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ]
-        lines.append("  ".join(padded).rstrip())
-    lines[0] = bold(lines[0])
+        texts = ["  ".join(padded[i] for i in columns).rstrip() for columns in columns_of_lines]
+        texts = [texts[0], *(f"{INDENT}{text}" for text in texts[1:] if text)]
+        lines += texts if lines else map(bold, texts)
     return "\n".join(lines)
+
+
+def _lines_of(widths: Sequence[int], room: int | None) -> list[list[int]]:
+    """The columns, by number, that fit on each line of a row of a table. room: characters per line; None: no limit."""
+    lines: list[list[int]] = [[]]
+    used = 0
+    for column, width in enumerate(widths):
+        gap = 2 if lines[-1] else 0
+        if gap and room is not None and used + gap + width > room:
+            lines.append([])
+            used, gap = len(INDENT), 0
+        used += gap + width
+        lines[-1].append(column)
+    return lines
 
 
 def size(nbytes: float) -> str:

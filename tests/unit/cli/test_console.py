@@ -67,3 +67,19 @@ def test_a_status_line_is_written_again_and_goes(
     line.clear()
     line.clear()
     assert capsys.readouterr() == ("", "\r\x1b[Kone?[31m \r\x1b[K")
+
+
+def test_a_row_takes_several_lines_of_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers, rows = ("name", "bytes", "what", ""), [("a" * 20, 5, "first", "in use"), ("b", 12, "", "")]
+    whole = "name                  bytes  what\naaaaaaaaaaaaaaaaaaaa      5  first  in use\nb                        12"
+    assert console.table(headers, rows, "lr") == whole, "no terminal"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for columns, shown in {
+        42: whole,
+        30: "name                  bytes\n    what\n"
+        "aaaaaaaaaaaaaaaaaaaa      5\n    first  in use\nb                        12",
+        5: "name\n    bytes\n    what\naaaaaaaaaaaaaaaaaaaa\n        5\n    first\n    in use\nb\n       12",
+    }.items():
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert console.table(headers, rows, "lr") == shown
