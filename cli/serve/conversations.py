@@ -175,7 +175,7 @@ class ConversationFields(Strict):
     functions: (
         Annotated[
             list[dict[str, Any]],
-            Field(description='Each {"name", "description", "parameters"}; passed over where there are tools.'),
+            Field(description='Each {"name", "description", "parameters"}; ignored where there are tools.'),
         ]
         | None
     ) = None

@@ -5,9 +5,9 @@ No error shows a path of this machine or a traceback. A new API is a row of `SHA
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -17,8 +17,25 @@ from starlette.responses import JSONResponse
 from hybrid.infer.answers.batch.job import PromptTooLongError
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.constraints.forms import TooManyFormsError
-from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError
+from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError, shown
 
+if TYPE_CHECKING:
+    from .endpoint import Endpoint
+
+LONGEST_PATH = 80  # characters of a path that a message shows
+# routes of ollama and of OpenAI's servers -> ours for the same purpose
+OTHERS = {
+    "/api/chat": "POST /v1/chat/completions, as OpenAI has it",
+    "/api/generate": "POST /v1/completions, as OpenAI has it",
+    "/api/embed": "POST /v1/embeddings, as OpenAI has it",
+    "/api/embeddings": "POST /v1/embeddings, as OpenAI has it",
+    "/api/tags": "GET /v1/models, as OpenAI has it",
+    "/api/show": "GET /props, as llama-server has it",
+    "/api/ps": "GET /slots, as llama-server has it",
+    "/api/version": "GET /version",
+    "/v1/engines": "GET /v1/models",
+    "/v1": "GET /v1/models, POST /v1/chat/completions and others; GET /openapi.json lists all routes",
+}
 RETRY_SECONDS = 5  # value of Retry-After when the queue is full
 
 
@@ -154,8 +171,23 @@ def for_path(path: str, given: JSONResponse) -> JSONResponse:
     return JSONResponse(body, given.status_code, headers)
 
 
+def unknown_route(path: str, endpoints: "Sequence[Endpoint]") -> str:
+    """The message for a path that is no route: it names the route for the same purpose, or the nearest one."""
+    use = OTHERS.get(path.rstrip("/"))
+    if use is None:
+        import difflib  # slow to import
+
+        known = [each for endpoint in endpoints for each in endpoint.paths]
+        use = next(iter(difflib.get_close_matches(path[:LONGEST_PATH], known, 1, 0.8)), None)
+    where = f"Use {use}." if use is not None else "GET /openapi.json lists all routes."
+    return f"there is no route {shown(path, LONGEST_PATH)}. {where}"
+
+
 async def handle(request: Request, error: Exception) -> JSONResponse:
     """Starlette's exception handler. The response tells the client that uvicorn closes the connection."""
+    if isinstance(error, HTTPException) and error.status_code == 404:  # Starlette's, for an unknown route
+        error = RequestError(unknown_route(request.url.path, request.app.state.endpoints), status=404)
+        return for_path(request.url.path, of_exception(error))
     response = for_path(request.url.path, of_exception(error))
     if not isinstance(error, HTTPException):
         response.headers["Connection"] = "close"

@@ -43,17 +43,25 @@ def loads(raw: bytes) -> object:
             raise RequestError(f"an object of the body has {len(pairs)} fields, expected at most {MOST_FIELDS}")
         return dict(pairs)
 
+    text = ""
     try:
         text = raw.decode()
         value: object = json.loads(text, object_pairs_hook=made, parse_constant=_no_number)
         if "\\ud" in text.lower():  # half a surrogate pair, from a client that cut a text: no UTF-8 can encode it
             whole = json.dumps(value, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
             value = json.loads(whole.decode("utf-16-le", "replace"))
-    except (ValueError, RecursionError):
-        raise RequestError("the body is not JSON") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise RequestError(f"the body is not JSON: {error.msg} ({where})" if text else "the body is empty") from None
+    except UnicodeDecodeError as error:
+        raise RequestError(f"the body is not JSON: byte {error.start} is not UTF-8") from None
+    except RecursionError:
+        raise RequestError("the body is not JSON: too many lists or objects inside each other") from None
+    except ValueError as error:
+        raise RequestError(f"the body is not JSON: {error}") from None
     return value
 
 
 def _no_number(name: str) -> object:
     """Refuses NaN and Infinity, which Python's parser accepts."""
-    raise ValueError(name)
+    raise ValueError(f"{name} is no number of JSON")

@@ -67,7 +67,7 @@ class RequestLog:
             parts.append(f"prompt {self.n_prompt}: {self.n_reused} reused, {self.n_processed} read{reason}")
         if self.finish:
             calls = f", {self.n_calls} call{'s' * (self.n_calls > 1)}" if self.n_calls else ""
-            parts.append(f"drew {self.n_drawn} ({', '.join(self.finish)}){calls}")
+            parts.append(f"generated {self.n_drawn} ({', '.join(self.finish)}){calls}")
         first = "" if self.first_seconds is None else f"first token {self.first_seconds:.2f} s, "
         return "; ".join([*parts, f"{first}{self.seconds:.2f} s"])
 

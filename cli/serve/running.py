@@ -82,16 +82,16 @@ class _Run:
         self.served.stopping = True
         n = self.served.n_running
         if service.is_open:
-            self.log.say(
-                "stopping", f"the server ends: {n} requests have {self.grace:g} s", running=n, grace=self.grace
-            )
+            waits = f", in at most {self.grace:g} s: {requests(n)} in progress" if n else ""
+            self.log.say("stopping", f"the server ends{waits}", running=n, grace=self.grace)
             await self._grace()
         service.on_closed = None
         await asyncio.to_thread(service.close)
         n = self.served.n_running
         self.server.should_exit = True
         await serving
-        self.log.say("end", f"the server has ended; {n} requests were cancelled", cancelled=n)
+        cancelled = f"; {requests(n)} cancelled" if n else ""
+        self.log.say("end", f"the server has ended{cancelled}", cancelled=n)
 
     async def _grace(self) -> None:
         """Waits until no request runs, the time is over or another signal arrives."""
@@ -109,3 +109,8 @@ class _Run:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().remove_signal_handler(number)
         self._told.set()
+
+
+def requests(n: int) -> str:
+    """A number of requests: `1 request is`, `2 requests are`."""
+    return "1 request is" if n == 1 else f"{n} requests are"

@@ -82,12 +82,12 @@ class Strict(BaseModel):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Ignored parts of a body, each once: `messages[].id is passed over: this server has no such field`."""
+        """Ignored parts of a body, each once: `messages[].id is ignored: this server has no such field`."""
         found: dict[str, None] = {}
         for place, why in _unheeded(self, ""):
             if len(found) == MOST_WARNINGS:
-                return [*found, "more is passed over, which is not named here"]
-            found[f"{place} is passed over: {why}"] = None
+                return [*found, "more fields are ignored, which are not named here"]
+            found[f"{place} is ignored: {why}"] = None
         return list(found)
 
 

@@ -125,8 +125,11 @@ def test_what_is_refused_is_named(server: Server) -> None:
         ({"prompt": "word " * 600}, "exceeds the available context size of 512", None),
         ({"prompt": "a", "logit_bias": {"dog": "much"}}, "found 'much'", "logit_bias.dog"),
         ({"prompt": "a", "stream": 5}, "found 5", "stream"),
-        (b"{bad", "the body is not JSON", None),
-        (b"[" * 100_000, "the body is not JSON", None),
+        (b'{\n"a": bad}', "the body is not JSON: Expecting value (line 2, column 6)", None),
+        (b'{"a": NaN}', "the body is not JSON: NaN is no number of JSON", None),
+        (b'{"a": "\xff"}', "the body is not JSON: byte 7 is not UTF-8", None),
+        (b"", "the body is empty", None),
+        (b"[" * 100_000, "the body is not JSON: too many lists or objects inside each other", None),
         ([], "Input should be", None),
     ):
         error = server.error(400, path, body)
@@ -135,7 +138,15 @@ def test_what_is_refused_is_named(server: Server) -> None:
     error = server.error(400, "/v1/chat/completions", {"messages": image})
     assert error["param"] == "messages.0.content.0.type" and "found 'image_url'" in str(error["message"])
     assert "Field required" in str(server.error(400, "/v1/chat/completions", {})["message"])
-    assert server.http.get("/nothing").json()["error"]["code"] == 404
+    for wrong, says in {
+        "/nothing": "there is no route /nothing. GET /openapi.json lists all routes.",
+        "/v1/chat/completion": "there is no route /v1/chat/completion. Use /v1/chat/completions.",
+        "/api/chat": "there is no route /api/chat. Use POST /v1/chat/completions, as OpenAI has it.",
+        "/api/generate/": "there is no route /api/generate/. Use POST /v1/completions, as OpenAI has it.",
+        "/api/tags": "there is no route /api/tags. Use GET /v1/models, as OpenAI has it.",
+    }.items():
+        assert (error := server.http.post(wrong, json={}).json()["error"])["code"] == 404
+        assert error["message"] == says
     assert server.http.delete("/v1/models").status_code == 405
     other = server.http.post("/v1/conversations/c1")
     assert other.status_code == 405 and set(other.headers["allow"].split(", ")) == {"GET", "HEAD", "DELETE"}

@@ -56,7 +56,7 @@ class Client:
     @property
     def told(self) -> list[str]:
         """The warnings of the last request."""
-        return [note for note in self.requests[-1].notes if " is passed over: " in note]
+        return [note for note in self.requests[-1].notes if " is ignored: " in note]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_body(client: Client, row: dict[str, Any]) -> None:
         return
     assert response.status_code == 200, response.text
     assert '"error": {' not in response.text, "of a stream"
-    places = [warning.partition(" is passed over: ")[0] for warning in client.told]
+    places = [warning.partition(" is ignored: ")[0] for warning in client.told]
     assert sorted(places) == sorted(row["warnings"])
     usage = {} if row["body"].get("stream") else response.json().get("usage", {})
     if usage:
@@ -126,7 +126,7 @@ def test_a_penalty_by_vllms_name(client: Client) -> None:
     assert answer(client, **asked, repetition_penalty=1e6, repeat_last_n=64) == plain
     assert refused(client, repetition_penalty=0) == "repetition_penalty"
     client.post("/v1/completions", {**asked, "repetition_penalty": 1e6, "repeat_penalty": 1.0})
-    assert client.told == ["repetition_penalty is passed over: repeat_penalty says the same"]
+    assert client.told == ["repetition_penalty is ignored: repeat_penalty says the same"]
 
 
 def test_tokens_that_end_an_answer(client: Client) -> None:

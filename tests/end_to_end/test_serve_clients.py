@@ -228,7 +228,7 @@ def test_fields_that_are_passed_over(server: Server) -> None:
     """Each answer reports them in its usage, a stream at its end, and the log reports them once."""
     lines: list[str] = []
     logged = create_app(replace(server.served, told=WarningLog(), log=lambda entry: lines.extend(entry.notes)))
-    wanted = ["foo is passed over: this server has no such field"]
+    wanted = ["foo is ignored: this server has no such field"]
 
     async def ask() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(logged), base_url="http://localhost") as client:

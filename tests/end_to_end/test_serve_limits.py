@@ -419,7 +419,7 @@ def test_a_body_that_is_wrong_all_over(server: Server) -> None:
     assert "more than 131072 objects" in str(server.error(400, "/v1/chat/completions", many)["message"])
     unknown = {"prompt": "x", **{str(i): 1 for i in range(n // 10)}}
     warnings = server.http.post("/v1/completions", json={**unknown, "max_tokens": 1}).json()["usage"]["warnings"]
-    assert len(warnings) == 21 and warnings[19] == "19 is passed over: this server has no such field"
+    assert len(warnings) == 21 and warnings[19] == "19 is ignored: this server has no such field"
     assert "prompt" in str(server.error(400, "/v1/completions", {"prompt": [1] * n + ["x"]})["message"])
 
 

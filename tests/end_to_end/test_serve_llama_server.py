@@ -390,7 +390,7 @@ def test_variables_of_the_template(server: Server) -> None:
             error = other.error(400, "/apply-template", {"messages": HELLO, "chat_template_kwargs": {name: 1}})
             assert error["param"] == "chat_template_kwargs", name
         other.error(400, "/apply-template", {"messages": HELLO, "chat_template_kwargs": {"enable_thinking": "no"}})
-        assert prompt(chat_template_kwargs={"range": 1, "mine": 2}, x=1) == "Hello||||2", "x is passed over"
+        assert prompt(chat_template_kwargs={"range": 1, "mine": 2}, x=1) == "Hello||||2", "x is ignored"
         deep: Any = 1
         for _ in range(300):
             deep = [deep]

@@ -166,7 +166,7 @@ def test_one_line_of_the_log_for_every_request(server: Logging) -> None:
     n = len(server.model.tokenizer.encode(TEXT))
     assert re.fullmatch(
         rf"POST /v1/completions 200 127\.0\.0\.1; prompt {n}: 0 reused, {n} read \(nothing is known that begins like "
-        r"this\); drew 3 \(length\); first token \d+\.\d\d s, \d+\.\d\d s",
+        r"this\); generated 3 \(length\); first token \d+\.\d\d s, \d+\.\d\d s",
         lines[0],
     )
     assert second.n_prompt == second.n_reused + second.n_processed and second.n_drawn == 6
@@ -196,7 +196,7 @@ def test_the_console_has_plain_lines(capsys: pytest.CaptureFixture[str], monkeyp
     )
     Log(LogKind.PLAIN).request(entry)
     assert capsys.readouterr().err.splitlines() == [
-        "POST /v1/completions 200 127.0.0.1; prompt 9: 5 reused, 4 read (why); drew 3 (stop); "
+        "POST /v1/completions 200 127.0.0.1; prompt 9: 5 reused, 4 read (why); generated 3 (stop); "
         "first token 0.50 s, 1.00 s",
         "note: x changes",
     ]

@@ -126,11 +126,11 @@ def test_which_function_is_called(server: Server, script: Script) -> None:
     answer = post(server, "/v1/chat/completions", **body, tools=TOOLS[:1], function_call="none")
     assert answer["choices"][0]["finish_reason"] == "tool_calls", "tools win"
     assert answer["usage"]["warnings"] == [
-        "functions is passed over: tools is given",
-        "function_call is passed over: tools is given",
+        "functions is ignored: tools is given",
+        "function_call is ignored: tools is given",
     ]
     answer = post(server, "/v1/chat/completions", messages=HELLO, function_call="auto", max_tokens=1)
-    assert answer["usage"]["warnings"] == ["function_call is passed over: there are no functions"]
+    assert answer["usage"]["warnings"] == ["function_call is ignored: there are no functions"]
     twice = {"messages": HELLO, "functions": functions[:1] * 2}
     assert "is the name of functions/0 already" in str(server.error(400, "/v1/chat/completions", twice)["message"])
 

@@ -40,11 +40,11 @@ def test_what_is_passed_over_is_told_by_its_place() -> None:
         foo=1, leaf={"bar": False}, leaves=[{"baz": 0}, {"baz": 1}, {"type": "seen", "z": 1}], lists=[[{"deep": "x"}]]
     )
     assert told == [
-        f"foo is passed over: {UNKNOWN}",
-        f"leaf.bar is passed over: {UNKNOWN}",
-        f"leaves[].baz is passed over: {UNKNOWN}",
-        "leaves[] is passed over: this server does nothing with seen",
-        f"lists[][].deep is passed over: {UNKNOWN}",
+        f"foo is ignored: {UNKNOWN}",
+        f"leaf.bar is ignored: {UNKNOWN}",
+        f"leaves[].baz is ignored: {UNKNOWN}",
+        "leaves[] is ignored: this server does nothing with seen",
+        f"lists[][].deep is ignored: {UNKNOWN}",
     ]
 
 
@@ -58,7 +58,7 @@ def test_values_of_known_fields_are_checked() -> None:
         with pytest.raises(ValidationError):
             Root.model_validate(wrong)
     assert Other.model_validate({"type": "tree", "x": "1"}).warnings == [
-        " is passed over: this server does nothing with tree"
+        " is ignored: this server does nothing with tree"
     ]
     with pytest.raises(ValidationError, match="other fields"):
         Other.model_validate({"type": "leaf"})
@@ -67,14 +67,14 @@ def test_values_of_known_fields_are_checked() -> None:
 def test_names_are_cut_and_cleaned() -> None:
     long, rude = "y" * 10_000, "\x1b[31m\n"
     first, second = warnings(**{long: 1, rude: 1})
-    assert first == f"{'y' * 28}...{'y' * 29} is passed over: {UNKNOWN}"
-    assert second == f"\\x1b[31m\\n is passed over: {UNKNOWN}"
+    assert first == f"{'y' * 28}...{'y' * 29} is ignored: {UNKNOWN}"
+    assert second == f"\\x1b[31m\\n is ignored: {UNKNOWN}"
 
 
 def test_a_body_of_unknown_fields_is_bounded() -> None:
     many = {f"field_{i}": [i] for i in range(16_000)}
     body = Root.model_validate({**many, "leaves": [many] * 50})
-    assert len(body.warnings) == 21 and body.warnings[-1].startswith("more is passed over")
+    assert len(body.warnings) == 21 and body.warnings[-1].startswith("more fields are ignored")
     assert body.leaves is not None and all(len(leaf.model_extra or ()) < 30 for leaf in (body, *body.leaves))
     assert body.warnings is body.warnings, "found once"
 
