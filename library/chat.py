@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.chat.prompting import message_of
+from hybrid.infer.answers.conversations.chat_file import SavedChat
 from hybrid.infer.answers.conversations.turns import Question, Turn, Turns, asking
 from hybrid.quant.ggml.errors import UsageError, shown
 
@@ -43,6 +44,7 @@ class Chat:
         self._functions = Functions(tools)
         self._asked = ChatOptions(self._functions.tools, think=think)
         self._turns = Turns()
+        self._set_in_terminal: Mapping[str, str] = {}  # by /set of `hybrid run`; kept for it
         self._answer: Answer | None = None  # the last answer
         with advised():
             self._answering.dialect.check(self._asked)
@@ -107,11 +109,13 @@ class Chat:
         read again. HybridError: it cannot be written."""
         self._settle()
         with advised():
-            saved(self._answering, Path(path), self._turns, self.system, self._asked, self._checked({}))
+            asked = self._asked
+            chat = SavedChat(self._turns, self.system, asked.tools, asked.think, settings=self._set_in_terminal)
+            saved(self._answering, Path(path), chat, self._checked({}))
 
-    def go_on_from(self, turns: Turns) -> None:
+    def go_on_from(self, chat: SavedChat) -> None:
         """Replaces the conversation; for `Model.load_chat`."""
-        self._turns = turns
+        self._turns, self._set_in_terminal = chat.turns, chat.settings
 
     # --- asking ---
     def _settle(self) -> None:

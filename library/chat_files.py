@@ -4,22 +4,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid.infer.answers.conversations.chat_file import SAVED_CHECKPOINTS, SavedChat, know_turns
-from hybrid.infer.answers.conversations.turns import Turns
 from hybrid.infer.answers.sampling import Sampler
 
 if TYPE_CHECKING:
-    from hybrid.infer.answers.chat.dialect import ChatOptions
-
     from .model_thread import ModelThread
     from .settings import CheckedSettings
 
 
-def saved(
-    answering: "ModelThread", path: Path, turns: Turns, system: str, asked: "ChatOptions", checked: "CheckedSettings"
-) -> None:
+def saved(answering: "ModelThread", path: Path, chat: SavedChat, checked: "CheckedSettings") -> None:
     """Writes a chat file."""
-    chat = SavedChat(turns, system, asked.tools, asked.think).to_json()
-    model, ids = answering.model, turns.head.ids if turns.head else []
+    model, head, values = answering.model, chat.turns.head, chat.to_json()
+    ids = head.ids if head else []
     sampler = Sampler(checked.params, model.n_vocab, model.tokenizer).state()
 
     def write() -> None:
@@ -27,7 +22,7 @@ def saved(
         try:
             if left := ids[seq.resume(ids) :]:  # the last sampled token
                 seq.prefill(left)
-            seq.save(path, {"chat": chat, "sampler": sampler}, checkpoints=SAVED_CHECKPOINTS)
+            seq.save(path, {"chat": values, "sampler": sampler}, checkpoints=SAVED_CHECKPOINTS)
         finally:
             seq.close()
 

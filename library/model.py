@@ -162,7 +162,7 @@ class Model:
             if given:
                 raise UsageError(f"{shown(path)} has no tool {shown(next(iter(given)))}: new ones are for model.chat.")
             chat = Chat(self.answering, found.system, had, found.think)
-            chat.go_on_from(found.turns)
+            chat.go_on_from(found)
             return chat
 
     # --- measuring ---

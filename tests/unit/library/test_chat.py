@@ -98,10 +98,13 @@ def test_a_file_is_that_of_hybrid_run(model: hybrid.Model, gguf: Path, tmp_path:
         assert theirs.messages == chat.messages and theirs.seq.tokens == chat.turns[0].ids
         list(theirs.answer("Two"))
         assert theirs.stats.n_reused >= len(chat.turns[0].ids) - 1
+        theirs.settings["temp"] = "0.5"
         theirs.save(tmp_path / "b.state")
     with hybrid.load(gguf, context=1024, threads=1) as fresh:
         again = fresh.load_chat(tmp_path / "b.state")
         answer = again.say("Three", tokens=6)
+        again.save(tmp_path / "c.state")
+        assert fresh.load_chat(tmp_path / "c.state")._set_in_terminal == {"temp": "0.5"}, "kept for `hybrid run`"
     assert [turn.question for turn in again.turns] == ["One", "Two", "Three"]
     assert answer.timings.reused_tokens >= len(theirs.turns.path[1].ids) - 1
 
