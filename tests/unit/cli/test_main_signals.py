@@ -1,5 +1,6 @@
 """Signals that end a command leave no unfinished file."""
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,14 @@ def handlers() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+    gc.unfreeze()
+
+
+def test_nothing_is_searched_for_garbage_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "run", lambda argv: 0)
+    with pytest.raises(SystemExit):
+        main.main()
+    assert gc.get_freeze_count() > 1000
 
 
 def ends_while_writing(number: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
