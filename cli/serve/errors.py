@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -18,9 +18,6 @@ from hybrid.infer.answers.batch.job import PromptTooLongError
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.constraints.forms import TooManyFormsError
 from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError, shown
-
-if TYPE_CHECKING:
-    from .endpoint import Endpoint
 
 LONGEST_PATH = 80  # characters of a path that a message shows
 # routes of ollama and of OpenAI's servers -> ours for the same purpose
@@ -171,13 +168,12 @@ def for_path(path: str, given: JSONResponse) -> JSONResponse:
     return JSONResponse(body, given.status_code, headers)
 
 
-def unknown_route(path: str, endpoints: "Sequence[Endpoint]") -> str:
-    """The message for a path that is no route: it names the route for the same purpose, or the nearest one."""
+def unknown_route(path: str, known: Sequence[str]) -> str:
+    """The message for a path that is no route: it names the route for the same purpose, or the nearest of `known`."""
     use = OTHERS.get(path.rstrip("/"))
     if use is None:
         import difflib  # slow to import
 
-        known = [each for endpoint in endpoints for each in endpoint.paths]
         use = next(iter(difflib.get_close_matches(path[:LONGEST_PATH], known, 1, 0.8)), None)
     where = f"Use {use}." if use is not None else "GET /openapi.json lists all routes."
     return f"there is no route {shown(path, LONGEST_PATH)}. {where}"
@@ -186,7 +182,8 @@ def unknown_route(path: str, endpoints: "Sequence[Endpoint]") -> str:
 async def handle(request: Request, error: Exception) -> JSONResponse:
     """Starlette's exception handler. The response tells the client that uvicorn closes the connection."""
     if isinstance(error, HTTPException) and error.status_code == 404:  # Starlette's, for an unknown route
-        error = RequestError(unknown_route(request.url.path, request.app.state.endpoints), status=404)
+        known = [path for each in request.app.state.endpoints for path in each.paths]
+        error = RequestError(unknown_route(request.url.path, known), status=404)
         return for_path(request.url.path, of_exception(error))
     response = for_path(request.url.path, of_exception(error))
     if not isinstance(error, HTTPException):
