@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
-from chat_page import ChatPage, chat, opened, server  # noqa: F401  fixtures
+from chat_page import ChatPage, chat, long_chat, opened, server  # noqa: F401  fixtures
 from scripted_chat import CALL, TOOLS, WITH_THOUGHTS, Script, served
 
 from hybrid.infer import LoadedModel
@@ -109,6 +109,51 @@ def test_the_tree_says_what_branches_cost(chat: ChatPage, script: Script) -> Non
     chat.answered(script, "More?", "Yes.")
     known = int(told.split(", ")[1].split()[0])
     assert abs(chat.figures()["reused"] - known) <= 12, told
+
+
+def test_the_gauge_shows_how_much_of_the_context_is_taken(chat: ChatPage, script: Script) -> None:
+    """After each answer, and for the branch and the conversation that are shown; also after a reload."""
+    gauge = chat.page.get_by_role("meter", name="Context in use")
+
+    def shown() -> list[int]:
+        return [int(each) for each in re.findall(r"\d+", gauge.inner_text().replace("\u202f", ""))]
+
+    def taken() -> int:
+        return sum(chat.figures().values())
+
+    chat.page.get_by_role("heading", name="tiny").wait_for()
+    assert not gauge.is_visible(), "nothing is taken"
+    chat.answered(script, "One?", "First.")
+    first = taken()
+    assert shown() == [first, 4096]
+    chat.answered(script, "And two?", "A second answer, which is longer.")
+    second = taken()
+    assert first < second == shown()[0]
+    usage = next(node["usage"] for node in chat.exported()["chats"][0]["nodes"] if "second" in node["content"])
+    assert second == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert gauge.get_attribute("aria-valuetext") == gauge.inner_text() == f"{second} of 4\u202f096 tokens"
+    chat.again(1, script, "Other, of some more words.")
+    other = taken()
+    assert first < other == shown()[0] < second
+    chat.do(1, "before")
+    assert shown()[0] == second
+    chat.page.keyboard.press("Control+Shift+O")
+    assert not gauge.is_visible()
+    file = long_chat(4)
+    timings = {"cache_n": 3000, "prompt_n": 400, "predicted_n": 81}
+    file["chats"][0]["nodes"][1]["timings"] = timings
+    file["chats"][0]["nodes"][3]["timings"] = timings | {"prompt_n": 900}
+    chat.bring(file)
+    chat.open("Long")
+    gauge.get_by_text("Nearly full: 3\u202f981 of 4\u202f096 tokens").wait_for()
+    assert [gauge.get_attribute(f"aria-value{name}") for name in ("now", "max")] == ["3981", "4096"]
+    assert gauge.get_attribute("aria-valuetext") == gauge.inner_text()
+    colour = "(gauge) => getComputedStyle(gauge).color"
+    warned = gauge.evaluate(colour)
+    chat.do(3, "remove")
+    assert shown() == [3481, 4096] and gauge.evaluate(colour) != warned, "85 % are 3481.6"
+    chat.page.reload()
+    gauge.wait_for()
 
 
 def test_an_answer_is_stopped_and_goes_on(chat: ChatPage, script: Script) -> None:

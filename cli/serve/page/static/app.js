@@ -4,7 +4,8 @@ import { get } from "./api.js";
 import { Answers } from "./answers.js";
 import { Composer } from "./composer.js";
 import { ConversationView } from "./conversation_view.js";
-import { byId, count, el, icon, iconButton } from "./dom.js";
+import { byId, el, icon, iconButton, tokens } from "./dom.js";
+import { showGauge } from "./gauge.js";
 import { History } from "./history.js";
 import { setName } from "./model.js";
 import { Panels } from "./panels.js";
@@ -16,6 +17,7 @@ const MOST_SPOKEN = 2000; // characters of an answer
 const SAMPLES = ["Explain what a cache is, in two sentences.", "Write a Python function that reverses a list.", "Give me three ideas for dinner."];
 
 let chat = fresh();
+let context = 0; // of the model, in tokens; 0: not yet known
 let withProbabilities = false;
 const settings = new Settings();
 const answers = new Answers(onNews, (node) => view.update(node));
@@ -94,6 +96,7 @@ function onNews({ shown }, node) {
   history.save(shown);
   if (shown !== chat) return;
   view.update(node);
+  showGauge(chat.tree.path(), context);
   if (!answers.isRunning(node)) {
     said(node.error ?? (node.finish === "stopped" ? "Stopped." : `The answer is complete. ${node.content.slice(0, MOST_SPOKEN)}`));
     tree?.show(chat.tree);
@@ -131,6 +134,7 @@ function show() {
 function draw() {
   view.show(chat.tree);
   tree?.show(chat.tree);
+  showGauge(chat.tree.path(), context);
   composer.setRunning(runs());
 }
 
@@ -224,13 +228,15 @@ async function welcome() {
     const [props, models] = await Promise.all([get("props"), get("v1/models")]);
     const name = models.data[0].id;
     setName(name);
+    context = props.default_generation_settings.n_ctx;
+    showGauge(chat.tree.path(), context);
     byId("question").placeholder = `Ask ${name}`;
     place.replaceChildren(
       el("h2", { text: name }),
       props.chat_template
         ? el("p", { text: "It answers from this server, and nothing goes anywhere else. Conversations are kept in this browser." })
         : el("p", { class: "warn", text: "This model has no chat template: it cannot chat here." }),
-      el("dl", {}, el("div", {}, el("dt", { text: "Context" }), el("dd", { text: `${count(props.default_generation_settings.n_ctx)} tokens` }))),
+      el("dl", {}, el("div", {}, el("dt", { text: "Context" }), el("dd", { text: tokens(context) }))),
       props.chat_template && el("div", { class: "choices" },
         ...SAMPLES.map((text) => el("button", { class: "button", type: "button", text, onclick: () => composer.propose(text) }))),
     );
