@@ -358,6 +358,10 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "another version": (_file(version=2), "version: expected 1, found 2"),
     "no chats": ({"format": "hybrid-chats", "version": 1}, "chats: expected a list, found nothing"),
     "a chat that is none": (_file(_chat(), 3), "chats[1]: expected an object, found 3"),
+    "a file without its text": (
+        _file(_chat(_node(files=[{"name": "x"}]))),
+        "chats[0].nodes[0].files[0].text: expected a text of at most 50000000 characters, found nothing",
+    ),
     "nodes that are none": (_file(_chat(nodes={"length": 1})), "chats[0].nodes: expected a list, found an object"),
     "two ids": (_file(_chat(), _chat()), 'chats[1].id: "c" is there twice'),
     "a long id": (_file(_chat(id="x" * 65)), "chats[0].id: expected an id"),

@@ -10,7 +10,7 @@ import { History } from "./history.js";
 import { setName } from "./model.js";
 import { Panels } from "./panels.js";
 import { Settings } from "./settings.js";
-import { Tree, newId } from "./tree.js";
+import { Tree, newId, textOf, wordsOf } from "./tree.js";
 
 const PROBABILITIES = { logprobs: true, top_logprobs: 8 };
 const MOST_SPOKEN = 2000; // characters of an answer
@@ -40,7 +40,7 @@ const view = new ConversationView({
     view.focus(id);
   },
   copy,
-  edit: (node) => view.edit(node, (text) => ask(chat.tree.edit(node.id, text))),
+  edit: (node) => view.edit(node, (text, files) => ask(chat.tree.edit(node.id, text, files))),
   regenerate: (node) => answer(chat.tree.regenerate(node.id)),
   retry: (node) => answer(node.content || node.reasoning ? chat.tree.regenerate(node.id) : node),
   proceed: answer,
@@ -68,7 +68,8 @@ const view = new ConversationView({
   settings: (node) => settings.blame(node.errorParam, node.error),
 });
 const composer = new Composer({
-  send: (text) => ask(chat.tree.add(chat.tree.head, { role: "user", content: text })),
+  send: (content, files = []) => ask(chat.tree.add(chat.tree.head, { role: "user", content, files })),
+  context: () => context,
   stop,
   before: () => view.step(0),
   waits: () => said("It is sent when the answer is complete; a change of the text prevents that."),
@@ -126,7 +127,7 @@ function show() {
   const isEmpty = chat.tree.head === null;
   if (!isEmpty) history.save(chat);
   byId("welcome").hidden = !isEmpty;
-  const first = chat.title || chat.tree.path()[0]?.content.slice(0, 60) || "New conversation";
+  const first = chat.title || (isEmpty ? "New conversation" : wordsOf(chat.tree.path()[0]).slice(0, 60));
   byId("title").textContent = first;
   document.title = `${first} \u00b7 hybrid`;
 }
@@ -146,7 +147,7 @@ function said(text) {
 
 async function copy(node, button) {
   try {
-    await navigator.clipboard.writeText(node.content);
+    await navigator.clipboard.writeText(textOf(node));
     button.replaceChildren(icon("check"));
     setTimeout(() => button.replaceChildren(icon("copy")), 1500);
     said("Copied.");

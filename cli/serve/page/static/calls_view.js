@@ -1,6 +1,18 @@
-/** Calls of tools, folded, and what they gave: the server runs no tool, so that the reader says it. */
+/** Folded parts of a message: files of a question; calls of tools, and their results: the server runs no tool, so the reader gives them. */
 
-import { el, icon } from "./dom.js";
+import { withControls } from "./controls.js";
+import { count, el, icon } from "./dom.js";
+
+/** Name and size of a file. */
+export function fileLabel({ name, text }) {
+  const bytes = new Blob([text]).size;
+  return `${name} \u00b7 ${bytes < 1000 ? `${bytes} bytes` : `${count(bytes / 1000)} kB`}`;
+}
+
+const card = (open, kind, label, text) => el("details", { class: "call", open }, el("summary", {}, icon(kind), label), el("pre", {}, el("code", {}, text)));
+
+/** A card for each file. */
+export const fileCards = (files) => files.map((file) => card(false, "attach", el("span", { dir: "auto", text: fileLabel(file) }), withControls(file.text)));
 
 /** JSON with indents; as it is where it is not (yet) JSON. */
 function readable(text) {
@@ -17,11 +29,7 @@ function readable(text) {
  */
 export function callCards(node, { running, results = new Set(), onResult }) {
   const cards = node.toolCalls.filter(Boolean).map((call) =>
-    el("details", { class: "call", open: running },
-      el("summary", {}, icon("tool"), el("span", {}, "Calls ", el("code", { text: call.name }))),
-      el("pre", {}, el("code", { text: readable(call.arguments) })),
-    ),
-  );
+    card(running, "tool", el("span", {}, "Calls ", el("code", { text: call.name })), readable(call.arguments)));
   const missing = node.toolCalls.filter((call) => !results.has(call.id));
   if (running || !cards.length || !missing.length || node.finish !== "tool_calls") return cards;
   return [...cards, form(missing, onResult)];

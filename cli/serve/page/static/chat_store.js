@@ -1,6 +1,6 @@
 /** Where conversations lie: the browser's database, or the memory of this page where that is refused. */
 
-import { newer } from "./tree.js";
+import { newer, wordsOf } from "./tree.js";
 
 /** {lasting, each(visit), get(id), put(records): all of them or none, merge(record, known): see `withOthers`, remove(id)} */
 export async function openStore() {
@@ -85,8 +85,11 @@ export function recordOf({ id, title, system = "", tree }) {
   return { id, title, system, created: times[0] ?? changed, changed, nodes, head: tree.head };
 }
 
+/** Orders records and entries, the oldest first. */
+export const byAge = (a, b) => a.changed - b.changed;
+
 /** What a list says of it. `title` is "" until somebody has named it. */
 export function entryOf({ id, title, changed, nodes }) {
-  const first = nodes[0]?.content.slice(0, 300).replace(/\s+/g, " ").trim() ?? "";
+  const first = wordsOf(nodes[0] ?? { content: "" }).slice(0, 300).replace(/\s+/g, " ").trim();
   return { id, changed, name: title || [...first].slice(0, 60).join("") || "Without words" };
 }

@@ -1,15 +1,16 @@
 /** Conversations as a file. Whoever wrote it may have meant harm: every field is checked, and only known ones are taken. */
 
-export const MOST_BYTES = 50e6;
+import { byAge } from "./chat_store.js";
+import { el } from "./dom.js";
+import { newId } from "./tree.js";
+
+const MOST_BYTES = 50e6;
 const MOST_NODES = 200_000;
 const FORMAT = "hybrid-chats";
 const TIMINGS = ["prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_ms", "predicted_per_token_ms", "predicted_per_second"];
 
-/** A file that is refused; the message says where and why. */
-export class Refused extends Error {}
-
 function fail(at, what) {
-  throw new Refused(`${at}: ${what}`);
+  throw new Error(`${at}: ${what}`);
 }
 
 /** What was found in the place of something else, in a few words. */
@@ -47,6 +48,7 @@ const node = object({
   parent: maybe(id),
   role: oneOf("user", "assistant", "tool"),
   content: text(),
+  files: (value, at) => list(object({ name: text(200), text: text() }))(value ?? [], at),
   reasoning: text(),
   toolCalls: list(object({ id: text(200), name: text(200), arguments: text() })),
   toolCallId: maybe(text(200)),
@@ -71,9 +73,9 @@ const chat = object({ id, title: text(200), system: text(), created: time, chang
  * The conversations of a file.
  * @param {string} json
  * @returns {Object[]} with the fields that are known, and no others
- * @throws {Refused} which says where something is wrong
+ * @throws {Error} which says where something is wrong
  */
-export function readChats(json) {
+function readChats(json) {
   let file;
   try {
     file = JSON.parse(json);
@@ -110,12 +112,34 @@ function checkTree({ nodes, head }, at) {
   if (!ids.has(head)) fail(`${at}.head`, `no message ${shown(head)}`);
 }
 
+const many = (n) => `${n} ${n === 1 ? "conversation" : "conversations"}`;
+
 /** The file of these conversations; without probabilities where `readChats` would refuse it for its size. */
-export function writeChats(chats) {
+function writeChats(chats) {
   const file = (without) => {
     const json = JSON.stringify({ format: FORMAT, version: 1, chats }, (name, value) => (name === without ? undefined : value));
     return new Blob([json], { type: "application/json" });
   };
   const whole = file(null);
   return whole.size <= MOST_BYTES ? { blob: whole, dropped: false } : { blob: file("logprobs"), dropped: true };
+}
+
+/** Saves all conversations of a store as a file. Returns a sentence about it. */
+export async function exportChats(store) {
+  const records = [];
+  await store.each((record) => records.push(record));
+  const { blob, dropped } = writeChats(records);
+  const href = URL.createObjectURL(blob);
+  el("a", { href, download: `hybrid-chats-${new Date().toISOString().slice(0, 10)}.json` }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+  return `${many(records.length)} exported${dropped ? ", without probabilities: with them the file would be too large to be imported" : ""}.`;
+}
+
+/** Puts the conversations of a file into a store, under another id where theirs is used: {records: the oldest first, told: a sentence}. */
+export async function importChats(file, store, isUsed) {
+  if (file.size > MOST_BYTES) throw new Error(`the file: ${Math.ceil(file.size / 1e6)} MB, at most ${MOST_BYTES / 1e6} are taken`);
+  const records = readChats(await file.text());
+  for (const record of records) if (isUsed(record.id)) record.id = newId();
+  await store.put(records);
+  return { records: records.sort(byAge), told: `${many(records.length)} imported.` };
 }

@@ -1,18 +1,27 @@
 /** Where the next question is written; while an answer is drawn, its button stops it, and Enter sends the text later. */
 
-import { byId, icon } from "./dom.js";
+import { byId, el, icon, iconButton } from "./dom.js";
 
 const withFingers = () => matchMedia("(pointer: coarse)").matches;
 
 export class Composer {
-  /** @param {Object} doing {send(text), stop(), before()}: `before`: the key up in an empty field */
+  /** @param {Object} doing {send(text, files), stop(), before(), context()}: `before`: the key up in an empty field; `context`: tokens of the model's */
   constructor(doing) {
     this.area = byId("question");
     this.button = byId("send");
     this.doing = doing;
     this.running = null;
     this.waits = false; // the text is sent when the answer has ended
-    byId("composer").addEventListener("submit", (event) => {
+    this.chips = null; // files that go with it, once there was one
+    this.form = byId("composer");
+    const file = el("input", { type: "file", multiple: true, hidden: true, onchange: async () => {
+      await this.#attach(file.files);
+      file.value = ""; // the same one may be chosen again
+    } });
+    this.area.before(iconButton("attach", "Attach text files", () => file.click()), file);
+    for (const name of ["dragover", "dragleave", "drop"]) addEventListener(name, (event) => this.#given(event, event.dataTransfer));
+    this.area.addEventListener("paste", (event) => this.#given(event, event.clipboardData));
+    this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
     });
@@ -26,11 +35,35 @@ export class Composer {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !withFingers()) {
       event.preventDefault();
       if (!this.running) this.#send();
-      else this.#wait(this.area.value.trim() !== "");
+      else this.#wait(this.#has());
     } else if (event.key === "ArrowUp" && !event.altKey && this.area.value === "") {
       event.preventDefault();
       this.doing.before();
     }
+  }
+
+  #has() {
+    return this.area.value.trim() !== "" || this.chips?.files.length > 0;
+  }
+
+  /** Files above the page, dropped or pasted; texts that come with a picture of themselves are pasted as texts. */
+  #given(event, { files, types }) {
+    if (!types.includes("Files") || types.includes("text/html")) return;
+    event.preventDefault();
+    const isOver = event.type === "dragover";
+    this.form.classList.toggle("over", isOver);
+    if (files.length && !isOver) this.#attach(files);
+  }
+
+  async #attach(files) {
+    const given = [...files]; // which the browser takes away
+    if (!this.chips) {
+      const { Chips } = await import("./attach.js");
+      this.chips ??= new Chips();
+      this.form.prepend(this.chips.element);
+    }
+    await this.chips.add(given, this.doing.context());
+    this.focus();
   }
 
   #wait(waits) {
@@ -45,12 +78,12 @@ export class Composer {
       this.doing.stop();
       return;
     }
+    if (!this.#has()) return;
     const text = this.area.value.trim();
-    if (!text) return;
     this.area.value = "";
     this.#resize();
     this.#wait(false);
-    this.doing.send(text);
+    this.doing.send(text, this.chips?.take());
   }
 
   /** Whether an answer is drawn in the conversation that is shown. */

@@ -1,6 +1,6 @@
 /** The messages of the path that is shown, and where the reader is in them. */
 
-import { byId, el } from "./dom.js";
+import { byId } from "./dom.js";
 import { MessageView } from "./message_view.js";
 
 const NEAR_END = 60; // pixels: who is this near goes along with what is written
@@ -93,37 +93,10 @@ export class ConversationView {
     view?.element.scrollIntoView({ block: "nearest" });
   }
 
-  /** The text of a question becomes a field; Enter sends it as a branch of its own. */
-  edit(node, onSend) {
-    const view = this.views.get(node.id);
-    const area = el("textarea", { class: "edit", "aria-label": "The question in other words" });
-    area.value = node.content;
-    const close = () => {
-      form.replaceWith(view.body);
-      view.element.focus();
-    };
-    const send = () => {
-      const text = area.value.trim();
-      form.replaceWith(view.body);
-      if (text) onSend(text);
-    };
-    const form = el("form", { class: "editing", onsubmit: (event) => (event.preventDefault(), send()) },
-      area,
-      el("div", { class: "choices" },
-        el("button", { class: "button strong", type: "submit", text: "Send as a new branch" }),
-        el("button", { class: "button", type: "button", text: "Cancel", onclick: close })));
-    area.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        send();
-      } else if (event.key === "Escape") {
-        event.stopPropagation();
-        close();
-      }
-    });
-    view.body.replaceWith(form);
-    area.focus();
-    area.setSelectionRange(area.value.length, area.value.length);
+  /** A question becomes a form; what it is sent as is a branch of its own. */
+  async edit(node, onSend) {
+    const { editForm } = await import("./edit_form.js");
+    editForm(this.views.get(node.id), onSend);
   }
 
   // --- scrolling ---

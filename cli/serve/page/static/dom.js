@@ -30,6 +30,7 @@ export const byId = (id) => document.getElementById(id);
 // strokes on a grid of 24
 const ICONS = {
   add: "M12 5v14M5 12h14",
+  attach: "M20 11l-8 8a5 5 0 0 1-7-7l8-8a3.4 3.4 0 0 1 5 5l-8 8a1.7 1.7 0 0 1-2.5-2.5L15 7",
   branch: "M7 4v16M7 13c0-4 10-2 10-8M17 5l-3 3M17 5l3 3",
   bulb: "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-.7.7-1 1.3-1 2H9c0-.7-.3-1.3-1-2z",
   check: "M5 13l4 4L19 7",

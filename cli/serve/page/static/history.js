@@ -1,15 +1,13 @@
 /** The conversations of this browser: kept in IndexedDB, listed, renamed, removed; out to a file and in from one. */
 
-import { entryOf, openStore, recordOf } from "./chat_store.js";
+import { byAge, entryOf, openStore, recordOf } from "./chat_store.js";
 import { byId, el, iconButton } from "./dom.js";
 import { HistoryList } from "./history_list.js";
-import { Tree, newId } from "./tree.js";
+import { Tree } from "./tree.js";
 
 const QUIET = 400; // milliseconds without news before a conversation is written
 const LATEST = 4000; // it is written after these although news goes on
 const why = (error) => error?.message ?? "the browser refuses it";
-const many = (n) => `${n} ${n === 1 ? "conversation" : "conversations"}`;
-const byAge = (a, b) => a.changed - b.changed;
 
 export class History {
   /**
@@ -77,28 +75,19 @@ export class History {
 
   /** All conversations as a file. */
   async exportAll() {
-    const { writeChats } = await import("./chats_file.js");
+    const { exportChats } = await import("./chats_file.js");
     await this.#flush();
-    const records = [];
-    await (await this.store).each((record) => records.push(record));
-    const { blob, dropped } = writeChats(records);
-    const href = URL.createObjectURL(blob);
-    el("a", { href, download: `hybrid-chats-${new Date().toISOString().slice(0, 10)}.json` }).click();
-    setTimeout(() => URL.revokeObjectURL(href), 60_000);
-    this.#say(`${many(records.length)} exported${dropped ? ", without probabilities: with them the file would be too large to be imported" : ""}.`);
+    this.#say(await exportChats(await this.store));
   }
 
   /** Takes all conversations of a file, or none and says why. */
   async import(file) {
     try {
-      const { MOST_BYTES, readChats } = await import("./chats_file.js");
-      if (file.size > MOST_BYTES) throw new Error(`the file: ${Math.ceil(file.size / 1e6)} MB, at most ${MOST_BYTES / 1e6} are taken`);
-      const records = readChats(await file.text());
-      const used = (id) => this.list.entries.has(id) || this.live.has(id) || this.removed.has(id);
-      for (const record of records) if (used(record.id)) record.id = newId();
-      await (await this.store).put(records);
-      records.sort(byAge).forEach((record) => this.list.place(entryOf(record)));
-      this.#say(`${many(records.length)} imported.`);
+      const { importChats } = await import("./chats_file.js");
+      const isUsed = (id) => this.list.entries.has(id) || this.live.has(id) || this.removed.has(id);
+      const { records, told } = await importChats(file, await this.store, isUsed);
+      records.forEach((record) => this.list.place(entryOf(record)));
+      this.#say(told);
     } catch (error) {
       this.#say(`Nothing was imported. ${error.message}`);
     }

@@ -4,7 +4,7 @@ import { byId, count, el, icon, iconButton, style, tokens } from "./dom.js";
 import { figures } from "./figures.js";
 import { GrowingText } from "./growing.js";
 import { renderMarkdown } from "./markdown.js";
-import { callCards, resultCard } from "./calls_view.js";
+import { callCards, fileCards, resultCard } from "./calls_view.js";
 import { named } from "./model.js";
 
 const WHO = { user: "You", tool: "Result" };
@@ -34,6 +34,7 @@ export class MessageView {
     this.head = el("header", { class: "head" });
     this.thoughts = null;
     this.body = el("div", { class: "body" });
+    this.files = fileCards(node.files);
     this.more = el("div", { class: "more" });
     this.foot = el("footer", { class: "foot" });
     this.element = el(
@@ -87,8 +88,12 @@ export class MessageView {
     if (was === "growing" || was === "rich" || was === "tokens") this.enrich();
     else {
       this.drawn = "plain";
-      this.body.replaceChildren(el("div", { class: "plain", text: node.content }));
+      this.#plain();
     }
+  }
+
+  #plain() {
+    this.body.replaceChildren(...this.files, el("div", { class: "plain", text: this.node.content }));
   }
 
   /** Draws the text in full. */
@@ -97,7 +102,7 @@ export class MessageView {
     const wanted = state.probabilities && node.logprobs && node.role === "assistant" ? "tokens" : "rich";
     if (state.running || this.drawn === wanted) return;
     this.drawn = wanted;
-    if (node.role === "user") this.body.replaceChildren(el("div", { class: "plain", text: node.content }));
+    if (node.role === "user") this.#plain();
     else if (node.role === "tool") this.body.replaceChildren(resultCard(node));
     else if (wanted === "tokens") this.#tokens();
     else this.body.replaceChildren(el("div", { class: "prose" }, renderMarkdown(node.content, { complete: true })));

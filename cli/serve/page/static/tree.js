@@ -5,6 +5,7 @@
  *   id, parent      of nodes; null: the conversation begins with it
  *   role            "user", "assistant" or "tool"
  *   content         its text
+ *   files           [{name, text}] that a question comes with
  *   reasoning       thoughts before it, or ""
  *   toolCalls       [{id, name, arguments}], arguments as JSON text
  *   toolCallId      of a result: which call it answers
@@ -19,7 +20,7 @@
  */
 
 const empty = () => ({
-  content: "", reasoning: "", toolCalls: [], toolCallId: null, logprobs: null, timings: null, usage: null, finish: null, error: null, revision: 0,
+  content: "", files: [], reasoning: "", toolCalls: [], toolCallId: null, logprobs: null, timings: null, usage: null, finish: null, error: null, revision: 0,
 });
 
 /** An id that no other conversation has. (`randomUUID` is missing where a phone reaches the server over plain HTTP.) */
@@ -87,9 +88,9 @@ export class Tree {
   }
 
   /** The same question in other words: a sibling. */
-  edit(id, content) {
+  edit(id, content, files) {
     const { parent, role, toolCallId } = this.nodes.get(id);
-    return this.add(parent, { role, content, toolCallId });
+    return this.add(parent, { role, content, files, toolCallId });
   }
 
   /** Room for another answer: in the place of one, or to a question. */
@@ -139,9 +140,22 @@ export class Tree {
   }
 }
 
+/** The words of a message, or the names of its files where it has no words. */
+export const wordsOf = ({ content, files = [] }) => content || files.map(({ name }) => name).join(", ");
+
+/** A message as one text: its files, each with its name and in a fence longer than any in it, then its words. */
+export function textOf({ content, files = [] }) {
+  const fenced = files.map(({ name, text }) => {
+    const fence = (text.match(/`+/g) ?? []).reduce((longest, run) => (run.length < longest.length ? longest : `${run}\``), "```");
+    return `${name}:\n${fence}\n${text.replace(/\n?$/, "\n")}${fence}`;
+  });
+  return [...fenced, content].filter(Boolean).join("\n\n");
+}
+
 /** A node as the server takes it. */
-export function messageOf({ role, content, reasoning, toolCalls, toolCallId }) {
-  const message = { role, content };
+export function messageOf(node) {
+  const { role, reasoning, toolCalls, toolCallId } = node;
+  const message = { role, content: textOf(node) };
   if (reasoning) message.reasoning_content = reasoning;
   if (toolCalls.length) message.tool_calls = toolCalls.map(({ id, name, arguments: given }) => ({ id, type: "function", function: { name, arguments: given } }));
   if (toolCallId !== null) message.tool_call_id = toolCallId;

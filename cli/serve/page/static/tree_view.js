@@ -3,6 +3,7 @@
 import { requestOf } from "./answers.js";
 import { costs } from "./api.js";
 import { byId, count, el, style, svg, tokens } from "./dom.js";
+import { wordsOf } from "./tree.js";
 
 const STEP = 16; // pixels from one column to the next
 const ROW = 34; // height of a row
@@ -63,7 +64,7 @@ export class TreeView {
   }
 
   #row({ node, level, lines, siblings }, onPath, isHead) {
-    const text = (node.content || node.reasoning || node.toolCalls.map((call) => call?.name).join(", ") || "\u2026").slice(0, 120);
+    const text = (wordsOf(node) || node.reasoning || node.toolCalls.map((call) => call?.name).join(", ") || "\u2026").slice(0, 120);
     const cost = el("span", { class: "cost" });
     if (siblings > 1) this.#tell(cost, this.known.get(node.id));
     const on = onPath.has(node.id);
@@ -81,7 +82,7 @@ export class TreeView {
     const { tree } = this;
     const asked = this.doing.asked();
     const conversations = branches.map((node) => {
-      const path = tree.path(tree.leaf(node.id)).filter((each) => each.content || each.toolCalls.length);
+      const path = tree.path(tree.leaf(node.id)).filter((each) => wordsOf(each) || each.toolCalls.length);
       const request = requestOf(path, asked);
       const wanted = Object.fromEntries(PROMPT.filter((name) => name in request).map((name) => [name, request[name]]));
       if (path.at(-1)?.role === "assistant") wanted.continue_final_message = false;
