@@ -198,6 +198,12 @@ def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: s
     chat.open_tree()
     chat.branch("Other.").locator(".cost:not(:empty)").wait_for()
     assert page.evaluate(CONTRASTS) == []
+    files = [{"name": name, "mimeType": "", "buffer": content} for name, content in (("a", b"b"), ("c", b"\xff"))]
+    page.locator("#composer input[type=file]").set_input_files(files)
+    page.locator(".chips").get_by_role("alert").filter(has_text="not a text file").wait_for()
+    page.get_by_label("Search conversations").fill("Add")
+    page.locator("#history-list mark").wait_for()
+    assert page.evaluate(CONTRASTS) == [] and page.evaluate(NAMELESS) == []
     page.get_by_role("button", name="Probabilities").click()
     chat.page.keyboard.press("Control+Shift+O")
     page.get_by_role("heading", name="tiny").wait_for()

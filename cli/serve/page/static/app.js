@@ -113,10 +113,13 @@ function stop() {
 }
 
 // --- what is shown ---
-function open(other) {
+function open(other, at) {
   panels.served();
   chat = other;
+  const isFound = chat.tree.get(at);
+  if (isFound) chat.tree.go(at);
   show();
+  if (isFound) return view.focus(at);
   view.end();
   composer.focus();
 }
@@ -178,7 +181,7 @@ const panels = new Panels({
 });
 byId("top-right").prepend(probabilities);
 
-const KEYS = { H: () => panels.toggle("history"), O: () => open(fresh()), E: () => panels.toggle("tree"), S: () => settings.open() };
+const KEYS = { H: () => panels.toggle("history"), O: () => open(fresh()), E: () => panels.toggle("tree"), F: find, S: () => settings.open() };
 const OF_MESSAGES = { e: "edit", r: "regenerate", b: "branch", c: "copy", g: "proceed", ArrowLeft: "before", ArrowRight: "after" };
 document.addEventListener("keydown", (event) => {
   const { key, target } = event;
@@ -196,6 +199,11 @@ document.addEventListener("keydown", (event) => {
     target.querySelector(`[data-do="${OF_MESSAGES[key]}"]:enabled`)?.click();
   }
 });
+
+function find() {
+  if (byId("history").hidden) panels.toggle("history");
+  byId("history-search").focus();
+}
 
 async function openTree() {
   const { TreeView } = await import("./tree_view.js");

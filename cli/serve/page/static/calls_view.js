@@ -1,4 +1,4 @@
-/** Folded parts of a message: files of a question; calls of tools, and their results: the server runs no tool, so the reader gives them. */
+/** Folded parts of a message: files; calls of tools, and their results, which the reader gives: the server runs no tool. */
 
 import { withControls } from "./controls.js";
 import { count, el, icon } from "./dom.js";

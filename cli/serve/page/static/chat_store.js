@@ -85,7 +85,7 @@ export function recordOf({ id, title, system = "", tree }) {
   return { id, title, system, created: times[0] ?? changed, changed, nodes, head: tree.head };
 }
 
-/** Orders records and entries, the oldest first. */
+/** The oldest first. */
 export const byAge = (a, b) => a.changed - b.changed;
 
 /** What a list says of it. `title` is "" until somebody has named it. */

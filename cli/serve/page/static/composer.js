@@ -46,7 +46,7 @@ export class Composer {
     return this.area.value.trim() !== "" || this.chips?.files.length > 0;
   }
 
-  /** Files above the page, dropped or pasted; texts that come with a picture of themselves are pasted as texts. */
+  /** Files over the page, dropped, or pasted; a text with a picture of itself is pasted as text. */
   #given(event, { files, types }) {
     if (!types.includes("Files") || types.includes("text/html")) return;
     event.preventDefault();

@@ -9,6 +9,7 @@ const KEYS = [
   ["on a message", "C copy, E edit, R answer again, G go on, B branch here, \u2190 \u2192 other branches"],
   ["Ctrl+Shift+O", "new conversation"],
   ["Ctrl+Shift+H", "conversations"],
+  ["Ctrl+Shift+F", "search conversations; Esc: show all again"],
   ["Ctrl+Shift+E", "tree of turns"],
   ["Ctrl+Shift+S", "settings"],
   ["F1", "this"],

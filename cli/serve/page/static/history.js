@@ -12,7 +12,7 @@ const why = (error) => error?.message ?? "the browser refuses it";
 export class History {
   /**
    * @param {Object} doing
-   * - onOpen(chat): {id, title, system, tree}
+   * - onOpen(chat, at): {id, title, system, tree}; the id of a message that was searched for
    * - onNew(): another is wanted, or the one that is shown has been removed
    * - onRename(chat): it has another title now
    * - onOthers(chat): another tab has added something to it
@@ -24,11 +24,12 @@ export class History {
     this.known = new Map(); // id -> ids of the messages that it has or had here
     this.removed = new Set(); // an answer may still go on in them
     this.waiting = new Map(); // id -> {since, timer} of what is not yet written
+    this.search = null; // until its field is used
     this.store = openStore();
     this.tabs = new BroadcastChannel("hybrid-chats"); // of this browser: each tells which conversation it has written
     this.tabs.onmessage = ({ data: id }) => this.#tried(() => this.#renew(id));
     this.list = new HistoryList(byId("history-list"), {
-      open: (id) => this.#tried(async () => onOpen(await this.#chat(id))),
+      open: (id) => this.#tried(async () => onOpen(await this.#chat(id), this.list.found?.get(id)?.at)),
       rename: (id, title) => this.#tried(() => this.#rename(id, title)),
       remove: (id) => this.#tried(() => this.#remove(id)),
     });
@@ -39,7 +40,11 @@ export class History {
       file.value = ""; // the same one may be chosen again
     };
     const file = el("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: chosen });
-    byId("history-new").append(iconButton("add", "New conversation", onNew, { wide: true }));
+    const field = el("input", { type: "search", id: "history-search", placeholder: "Search", "aria-label": "Search conversations", onfocus: async () => {
+      const { Search } = await import("./search.js");
+      this.search ??= new Search(field, this.list, this.store, (text) => this.#say(text));
+    } });
+    byId("history-new").append(iconButton("add", "New conversation", onNew, { wide: true }), field);
     byId("history-foot").append(
       iconButton("export", "Export all", () => this.#tried(() => this.exportAll()), { wide: true }),
       iconButton("import", "Import", () => file.click(), { wide: true }), file);
@@ -73,7 +78,6 @@ export class History {
     this.list.select(id);
   }
 
-  /** All conversations as a file. */
   async exportAll() {
     const { exportChats } = await import("./chats_file.js");
     await this.#flush();
@@ -86,11 +90,16 @@ export class History {
       const { importChats } = await import("./chats_file.js");
       const isUsed = (id) => this.list.entries.has(id) || this.live.has(id) || this.removed.has(id);
       const { records, told } = await importChats(file, await this.store, isUsed);
-      records.forEach((record) => this.list.place(entryOf(record)));
+      records.forEach((record) => this.#place(record));
       this.#say(told);
     } catch (error) {
       this.#say(`Nothing was imported. ${error.message}`);
     }
+  }
+
+  #place(record) {
+    this.list.place(entryOf(record));
+    this.search?.put(record);
   }
 
   // --- what is kept ---
@@ -99,7 +108,7 @@ export class History {
     const records = ids.map((id) => this.live.get(id)).filter(Boolean).map(recordOf);
     for (const id of ids) this.#forget(id);
     for (const record of records) {
-      this.list.place(entryOf(record));
+      this.#place(record);
       this.#knows(record);
     }
     try {
@@ -131,7 +140,7 @@ export class History {
   async #renew(id) {
     const record = await (await this.store).get(id);
     if (!record || this.removed.has(id)) return;
-    this.list.place(entryOf(record));
+    this.#place(record);
     const chat = this.live.get(id);
     const known = this.known.get(id);
     if (!chat?.tree.absorb(record.nodes, (node, own) => (own ? this.isBusy(own) : known?.has(node.id)))) return;
@@ -178,6 +187,6 @@ export class History {
 
   #say(text) {
     this.note.textContent = text;
-    this.note.hidden = false;
+    this.note.hidden = !text;
   }
 }

@@ -17,6 +17,7 @@ export class HistoryList {
     this.entries = new Map(); // id -> {id, name, changed}
     this.rows = new Map();
     this.current = null;
+    this.found = null; // by a search: id -> {at, excerpt}; other rows are hidden
     element.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -40,7 +41,7 @@ export class HistoryList {
   /** Takes a row away; the focus goes to the next one. Whether there is one. */
   take(id) {
     const row = this.rows.get(id);
-    const next = row.nextElementSibling ?? row.previousElementSibling;
+    const next = beside(row, "next") ?? beside(row, "previous");
     row.remove();
     this.rows.delete(id);
     this.entries.delete(id);
@@ -71,7 +72,8 @@ export class HistoryList {
     const open = el("button",
       { type: "button", class: "open", title: name, "aria-current": id === this.current && "true", onclick: opens, ondblclick: () => this.#edit(id) },
       el("span", { class: "name", dir: "auto", text: name }),
-      el("time", { datetime: new Date(changed).toISOString(), text: when(changed) }));
+      el("time", { datetime: new Date(changed).toISOString(), text: when(changed) }),
+      this.found?.get(id)?.excerpt);
     row.replaceChildren(open,
       iconButton("edit", `Rename ${name}`, () => this.#edit(id), { "data-do": "rename" }),
       iconButton("remove", `Remove ${name}`, () => this.ask(id), { "data-do": "remove" }));
@@ -103,8 +105,8 @@ export class HistoryList {
     const row = event.target.closest("li");
     if (!row || !event.target.classList.contains("open")) return;
     const act = {
-      ArrowUp: () => row.previousElementSibling?.querySelector("button").focus(),
-      ArrowDown: () => row.nextElementSibling?.querySelector("button").focus(),
+      ArrowUp: () => beside(row, "previous")?.querySelector("button").focus(),
+      ArrowDown: () => beside(row, "next")?.querySelector("button").focus(),
       F2: () => this.#edit(row.dataset.id),
       Delete: () => this.ask(row.dataset.id),
     }[event.altKey || event.ctrlKey ? "" : event.key];
@@ -112,6 +114,13 @@ export class HistoryList {
     event.preventDefault();
     act();
   }
+}
+
+/** The next or previous row that is shown. */
+function beside(row, way) {
+  do row = row[`${way}ElementSibling`];
+  while (row?.hidden);
+  return row;
 }
 
 /** Escape leaves what is asked, and nothing else. */

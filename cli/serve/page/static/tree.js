@@ -88,7 +88,7 @@ export class Tree {
   }
 
   /** The same question in other words: a sibling. */
-  edit(id, content, files) {
+  edit(id, content, files = []) {
     const { parent, role, toolCallId } = this.nodes.get(id);
     return this.add(parent, { role, content, files, toolCallId });
   }
