@@ -12,7 +12,7 @@ import { asItIs } from "./as_it_is.js";
 import { codeBlock } from "./code_block.js";
 import { visibleControls } from "./controls.js";
 import { el } from "./dom.js";
-import { math } from "./math.js";
+import { coded, escaped, math } from "./math.js";
 
 const MOST_TEXT = 200_000; // characters that are read as markdown; longer texts are shown as they are
 const MOST_INLINE = 16_000; // of one paragraph: some of marked's searches take the square of it
@@ -71,8 +71,6 @@ function pushText(tokens, source) {
   return tokens;
 }
 
-const coded = (character) => `&#${character.charCodeAt(0)};`;
-const escaped = (text) => text.replace(/[&<>"']/g, coded);
 const ENTITY = /&(?!(?:#\d{1,7}|#x[a-f0-9]{1,6}|[a-z]\w{1,31});)|[<>"']/gi; // what is no part of one
 const TAG = /<\/?([a-z][a-z0-9]{0,15})\b[^>]{0,200}>|</gi;
 

@@ -24,7 +24,7 @@ export class Search {
   /** Reads all conversations; only then anything is found. */
   async #begin(store) {
     await style("search");
-    await (await store).each((record) => this.put(record));
+    await (await store).each((record) => this.texts.has(record.id) || this.put(record)); // unless a newer one is there
     this.field.addEventListener("input", () => this.#show());
     this.field.closest(".panel").addEventListener("keydown", (event) => this.#key(event));
     this.#show();
