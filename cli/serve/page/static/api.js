@@ -35,7 +35,8 @@ function headers() {
   return { "Content-Type": "application/json", ...(known && { Authorization: `Bearer ${known}` }) };
 }
 
-async function call(path, { method = "GET", body, signal } = {}) {
+/** The response, if it is no refusal. */
+export async function call(path, { method = "GET", body, signal } = {}) {
   let response;
   try {
     response = await fetch(new URL(path, BASE), { method, headers: headers(), body: body && JSON.stringify(body), signal, cache: "no-store" });

@@ -5,7 +5,7 @@ import { byId, el, icon, iconButton } from "./dom.js";
 const withFingers = () => matchMedia("(pointer: coarse)").matches;
 
 export class Composer {
-  /** @param {Object} doing {send(text, files), stop(), before(), context()}: `before`: the key up in an empty field; `context`: tokens of the model's */
+  /** @param {Object} doing {send(text, files), stop(), before(), context()}: `before`: the key up in an empty field; `context`: the model's, in tokens */
   constructor(doing) {
     this.area = byId("question");
     this.button = byId("send");
@@ -56,7 +56,7 @@ export class Composer {
   }
 
   async #attach(files) {
-    const given = [...files]; // which the browser takes away
+    const given = [...files]; // the browser's list is emptied
     if (!this.chips) {
       const { Chips } = await import("./attach.js");
       this.chips ??= new Chips();

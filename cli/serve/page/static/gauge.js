@@ -4,7 +4,7 @@ import { byId, count, tokens } from "./dom.js";
 
 const NEAR = 0.85; // share of the context from which on it warns
 
-/** Shows what the last answer of a path took, of `context` tokens; hidden while either is unknown. */
+/** Shows what the last answer of a path took of the context, in tokens; hidden while either is unknown. */
 export function showGauge(path, context) {
   const place = byId("gauge");
   const took = path.findLast(({ timings }) => timings)?.timings;

@@ -12,7 +12,7 @@ const why = (error) => error?.message ?? "the browser refuses it";
 export class History {
   /**
    * @param {Object} doing
-   * - onOpen(chat, at): {id, title, system, tree}; the id of a message that was searched for
+   * - onOpen(chat, at): {id, title, system, tree}; the id of a found message, if any
    * - onNew(): another is wanted, or the one that is shown has been removed
    * - onRename(chat): it has another title now
    * - onOthers(chat): another tab has added something to it

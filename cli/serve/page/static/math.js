@@ -4,7 +4,7 @@ const MOST = 2_000; // characters of one formula
 const BLOCK = new RegExp(`^ {0,3}(?:\\$\\$([^$]{1,${MOST}})\\$\\$|\\\\\\[([^]{1,${MOST}}?)\\\\\\])[ \\t]*(?:\\n|$)`);
 const INLINE = new RegExp(`^(?:\\$\\$([^$\\n]{1,${MOST}})\\$\\$|\\\\\\(([^\\n]{1,${MOST}}?)\\\\\\))`);
 
-/** A character, and a text, as HTML that shows it. */
+// as HTML that shows them
 export const coded = (character) => `&#${character.charCodeAt(0)};`;
 export const escaped = (text) => text.replace(/[&<>"']/g, coded);
 

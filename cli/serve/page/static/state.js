@@ -1,6 +1,7 @@
 /** The page of the server's state: what it does now, what it keeps; asked for each second while somebody looks. */
 
-import { facts, KeyError, look, Looks, setKey } from "./state_data.js";
+import { setKey } from "./api.js";
+import { facts, look, Looks } from "./state_data.js";
 import { byId, count } from "./dom.js";
 import { bar, duration, figure, make, rate, row, size } from "./state_view.js";
 
@@ -41,7 +42,7 @@ async function renew() {
 
 function fail(error) {
   model = null; // another may be served when it is back
-  const needsKey = error instanceof KeyError;
+  const needsKey = error.status === 401;
   byId("key-form").hidden = !needsKey;
   byId("state").classList.toggle("stale", !needsKey);
   if (needsKey) {

@@ -1,26 +1,18 @@
 /** What the server says of itself, and what follows from two looks at it. No elements here. */
 
-const BASE = new URL("..", import.meta.url); // of the server, which may stand below a path
-const KEY = "hybrid-key"; // in the session's storage; the chat has the same
+import { call } from "./api.js";
+
 const PATIENCE = 5_000; // milliseconds
 const KEPT = 120; // looks that rates are remembered of
 
-export class KeyError extends Error {}
-
-export function setKey(key) {
-  sessionStorage.setItem(KEY, key);
-}
-
+/** The response; null where the server refuses with a status in `accept`. */
 async function get(path, { accept = [] } = {}) {
-  const key = sessionStorage.getItem(KEY);
-  const response = await fetch(new URL(path, BASE), {
-    headers: key ? { Authorization: `Bearer ${key}` } : {},
-    cache: "no-store",
-    signal: AbortSignal.timeout(PATIENCE),
-  });
-  if (response.status === 401) throw new KeyError();
-  if (!response.ok && !accept.includes(response.status)) throw new Error(`${path}: status ${response.status}`);
-  return response;
+  try {
+    return await call(path, { signal: AbortSignal.timeout(PATIENCE) });
+  } catch (error) {
+    if (accept.includes(error.status)) return null;
+    throw error;
+  }
 }
 
 /** Prometheus' text as {name: number} and {name: {reason: number}}. */
@@ -41,7 +33,7 @@ export function parseMetrics(text) {
 export async function facts() {
   const [model] = (await (await get("v1/models")).json()).data;
   const response = await get("props", { accept: [400] }); // an encoder has none
-  const props = response.ok ? await response.json() : null;
+  const props = response && (await response.json());
   return { name: model.id, type: props?.model_ftype ?? "", encoder: props === null, ...model.meta };
 }
 
@@ -52,7 +44,7 @@ export async function look(isEncoder) {
     seconds: performance.now() / 1000,
     started: Number(metrics.headers.get("Process-Start-Time-Unix")),
     metrics: parseMetrics(await metrics.text()),
-    slots: slots?.ok ? (await slots.json()).map(slotOf) : null,
+    slots: slots && (await slots.json()).map(slotOf),
   };
 }
 
