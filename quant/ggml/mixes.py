@@ -180,6 +180,8 @@ RECIPES: dict[FileType, Recipe] = {
     FileType.IQ1_S:  Recipe(_T.IQ1_S,   some_shared(_Q4, _Q2),  every(_T.IQ2_XXS), first(_Q2, 8), _Q2, output=_Q5),
     FileType.TQ1_0:  Recipe(_T.TQ1_0, embedding=_Q4),
     FileType.TQ2_0:  Recipe(_T.TQ2_0, embedding=_Q4),
+    FileType.PQ2_0:  Recipe(_T.PQ2_0, embedding=_T.PQ2_0, output=_T.PQ2_0),
+    FileType.PTQ1_0: Recipe(_T.PTQ1_0, embedding=_T.PTQ1_0, output=_T.PTQ1_0),
     FileType.MXFP4_MOE: Recipe(_T.MXFP4),  # for experts, and Q8_0 for all else
 }  # fmt: skip
 # Recipes of several types that are not named after one of them.
@@ -212,6 +214,8 @@ _SMALLER: dict[GGMLType, GGMLType] = {
     GGMLType.TQ1_0: GGMLType.Q4_0,
     GGMLType.TQ2_0: GGMLType.Q4_0,
     GGMLType.Q2_0: GGMLType.Q4_0,
+    GGMLType.PQ2_0: GGMLType.Q4_0,
+    GGMLType.PTQ1_0: GGMLType.Q4_0,
 }
 
 

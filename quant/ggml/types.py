@@ -41,6 +41,8 @@ class GGMLType(IntEnum):
     NVFP4 = 40
     Q1_0 = 41
     Q2_0 = 42
+    PQ2_0 = 142  # of PrismML's llama.cpp, as is the next
+    PTQ1_0 = 143
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ TRAITS: dict[GGMLType, TypeTraits] = {
     GGMLType.TQ2_0: TypeTraits(256, 66),
     GGMLType.MXFP4: TypeTraits(32, 17),
     GGMLType.NVFP4: TypeTraits(64, 36),
+    GGMLType.PQ2_0: TypeTraits(128, 34),
+    GGMLType.PTQ1_0: TypeTraits(128, 28),
 }
 assert TRAITS.keys() == set(GGMLType)
 NOT_WEIGHTS = frozenset({GGMLType.I32})
@@ -91,8 +95,6 @@ OTHER_TYPE_NAMES: dict[int, str] = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 
 
 def other_maker(number: int) -> str:
     """The program that has a type of this number, which ggml does not have; "" if none is known."""
-    if number in (142, 143):
-        return "PrismML's llama.cpp (PQ2_0, PTQ1_0)"
     if 97 <= number <= 99 or 133 <= number <= 158 or 202 <= number <= 399:
         return "ik_llama.cpp"
     return ""
@@ -170,6 +172,8 @@ class FileType(IntEnum):
     NVFP4 = 39
     Q1_0 = 40
     Q2_0 = 41
+    PQ2_0 = 141  # of PrismML's llama.cpp, as is the next
+    PTQ1_0 = 143
 
 
 # What llama-quantize gives a matrix for which it has no special rule. A trap: in a file called IQ2_S it is IQ2_XS.
@@ -210,6 +214,8 @@ FILE_TYPE_WEIGHT: dict[FileType, GGMLType] = {
     FileType.NVFP4: GGMLType.NVFP4,
     FileType.Q1_0: GGMLType.Q1_0,
     FileType.Q2_0: GGMLType.Q2_0,
+    FileType.PQ2_0: GGMLType.PQ2_0,
+    FileType.PTQ1_0: GGMLType.PTQ1_0,
 }
 assert FILE_TYPE_WEIGHT.keys() == set(FileType)
 

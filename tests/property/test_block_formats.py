@@ -48,6 +48,9 @@ def bound(kind: GGMLType, x: np.ndarray) -> np.ndarray:
         GGMLType.Q2_0: lambda: amax * 0.5001 + f16(amax),
         GGMLType.TQ1_0: lambda: amax * 0.5001 + f16(amax),
         GGMLType.TQ2_0: lambda: amax * 0.5001 + f16(amax),
+        # the scale may be smaller than the largest magnitude
+        GGMLType.PQ2_0: lambda: amax * 1.0001 + f16(amax),
+        GGMLType.PTQ1_0: lambda: amax * 1.0001 + f16(amax),
         # one magnitude, the mean, for all
         GGMLType.Q1_0: lambda: amax * 1.0001 + f16(amax),
         # steps are a quarter to an eighth of the largest weight, which may exceed the largest code by a quarter

@@ -4,7 +4,7 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import V16I8, V16I16, V32I8, Groups, IntBlock, Unpack, nibble_codes
-from .small import IQ4_VALUES
+from .small import IQ4_VALUES, digits
 
 V8I8, V8I32 = Vec(I8, 8), Vec(I32, 8)
 
@@ -132,20 +132,13 @@ def _tq2_0(e: Emitter, p: Value) -> Groups:
 
 
 def _tq1_0(e: Emitter, p: Value) -> Groups:
-    """Five base-3 weights per byte: weight n is floor((byte * 3^n mod 256) * 3 / 256)."""
-    b = e.b
-
-    def digits(v: Value, n: int) -> Value:
-        wide = Vec(I16, v.type.count)
-        shifted = b.mul(v, const(v.type, 3**n))
-        return b.trunc(b.lshr(b.mul(b.zext(shifted, wide), const(wide, 3)), const(wide, 8)), v.type)
-
+    """Five base-3 weights per byte."""
     whole = e.load(V32I8, p, 0)
-    codes = [digits(whole, n) for n in range(5)]
+    codes = [digits(e, whole, n) for n in range(5)]
     half = e.load(V16I8, p, 32)
-    rest = [digits(half, n) for n in range(5)]
+    rest = [digits(e, half, n) for n in range(5)]
     last = e.load(Vec(I8, 4), p, 48)
-    ends = [digits(last, n) for n in range(4)]
+    ends = [digits(e, last, n) for n in range(4)]
     quads = e.cat(e.cat(ends[0], ends[1]), e.cat(ends[2], ends[3]))
     codes += [e.cat(rest[0], rest[1]), e.cat(rest[2], rest[3]), e.cat(rest[4], quads)]
     return Groups(codes, e.splat(e.half(e.load(I16, p, 52)), 8), [])

@@ -60,14 +60,40 @@ def _q1_0(e: Emitter, p: Value) -> Groups:
     return Groups([bit_select(e, e.load(I32, p, 2 + 4 * k), 2) for k in range(4)], e.load(I16, p), [])
 
 
-def _q2_0(e: Emitter, p: Value) -> Groups:
+def _fours(e: Emitter, p: Value, n_group: int) -> Groups:
+    """Four 2-bit codes in a byte; the scale is first."""
     b = e.b
     codes = []
-    for k in range(2):
+    for k in range(n_group):
         # every byte four times, shifted so that each lane's two bits are lowest
         packed = e.shuffle(e.load(Vec(I8, 8), p, 2 + 8 * k), [j // 4 for j in range(32)])
         codes.append(b.and_(b.lshr(packed, const(V32I8, [0, 2, 4, 6] * 8)), const(V32I8, 3)))
     return Groups(codes, e.load(I16, p), [])
+
+
+def _q2_0(e: Emitter, p: Value) -> Groups:
+    return _fours(e, p, 2)
+
+
+def _pq2_0(e: Emitter, p: Value) -> Groups:
+    return _fours(e, p, 4)
+
+
+def digits(e: Emitter, v: Value, n: int) -> Value:
+    """Digit n of the base-3 numbers in bytes, the first being 0: floor((byte * 3^n mod 256) * 3 / 256)."""
+    b, wide = e.b, Vec(I16, v.type.count)
+    shifted = b.mul(v, const(v.type, 3**n))
+    return b.trunc(b.lshr(b.mul(b.zext(shifted, wide), const(wide, 3)), const(wide, 8)), v.type)
+
+
+def _ptq1_0(e: Emitter, p: Value) -> Groups:
+    first, second, last = e.load(Vec(I8, 16), p, 0), e.load(Vec(I8, 8), p, 16), e.load(Vec(I8, 2), p, 24)
+    whole, rest = [digits(e, first, n) for n in range(5)], [digits(e, second, n) for n in range(5)]
+    ends = [digits(e, last, n) for n in range(4)]
+    eight = e.cat(e.cat(ends[0], ends[1]), e.cat(ends[2], ends[3]))
+    codes = [e.cat(whole[0], whole[1]), e.cat(whole[2], whole[3]), e.cat(whole[4], e.cat(rest[0], rest[1]))]
+    codes.append(e.cat(e.cat(rest[2], rest[3]), e.cat(rest[4], eight)))
+    return Groups(codes, e.load(I16, p, 26), [])
 
 
 def _nvfp4(e: Emitter, p: Value) -> list[Value]:
@@ -94,6 +120,8 @@ def _small(
 SMALL: dict[GGMLType, IntBlock] = {
     GGMLType.Q1_0: _small(GGMLType.Q1_0, 1, 1, _q1_0),
     GGMLType.Q2_0: _small(GGMLType.Q2_0, 1, 2, _q2_0),
+    GGMLType.PQ2_0: _small(GGMLType.PQ2_0, 1, 2, _pq2_0),
+    GGMLType.PTQ1_0: _small(GGMLType.PTQ1_0, 1, 1, _ptq1_0),
     GGMLType.Q4_0: _small(GGMLType.Q4_0, 8, 8, _q4_0),
     GGMLType.Q4_1: _small(GGMLType.Q4_1, 0, 15, _q4_1, n_min=1),
     GGMLType.Q5_0: _small(GGMLType.Q5_0, 16, 16, _q5_0),

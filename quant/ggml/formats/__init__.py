@@ -13,6 +13,7 @@ from .iq1 import decode_iq1_m, decode_iq1_s, encode_iq1_m, encode_iq1_s
 from .iq2 import decode_iq2_s, decode_iq2_xs, decode_iq2_xxs, encode_iq2_s, encode_iq2_xs, encode_iq2_xxs
 from .iq3 import decode_iq3_s, decode_iq3_xxs, encode_iq3_s, encode_iq3_xxs
 from .iq4 import decode_iq4_nl, decode_iq4_xs, encode_iq4_nl, encode_iq4_xs
+from .prism import decode_pq2_0, decode_ptq1_0, encode_pq2_0, encode_ptq1_0
 from .q1_0 import decode_q1_0, encode_q1_0
 from .q2_0 import decode_q2_0, encode_q2_0
 from .q2_k import decode_q2_k, encode_q2_k
@@ -79,6 +80,8 @@ FORMATS: dict[GGMLType, Format] = {
     GGMLType.TQ2_0: Format(encode_tq2_0, decode_tq2_0),
     GGMLType.MXFP4: Format(encode_mxfp4, decode_mxfp4),
     GGMLType.NVFP4: Format(encode_nvfp4, decode_nvfp4),
+    GGMLType.PQ2_0: Format(encode_pq2_0, decode_pq2_0, encode_pq2_0),
+    GGMLType.PTQ1_0: Format(encode_ptq1_0, decode_ptq1_0, encode_ptq1_0),
 }
 assert FORMATS.keys() == TRAITS.keys()
 

@@ -27,8 +27,14 @@ def encode_q2_0(x: np.ndarray, out: np.ndarray) -> None:
     q = ternary(x, d := np.abs(largest(x)))
     blocks = out.view(BLOCK_Q2_0)[:, 0]
     blocks["d"] = d
-    q = q.reshape(-1, 16, 4)
-    blocks["qs"] = q[..., 0] | q[..., 1] << 2 | q[..., 2] << 4 | q[..., 3] << 6
+    blocks["qs"] = packed_fours(q)
+
+
+def packed_fours(q: np.ndarray) -> np.ndarray:
+    """q u8 [n, 4 * k] below 4 -> u8 [n, k]: four in a byte, from its lowest bits up."""
+    q = q.reshape(len(q), -1, 4)
+    packed: np.ndarray = q[..., 0] | q[..., 1] << 2 | q[..., 2] << 4 | q[..., 3] << 6
+    return packed
 
 
 def ternary(x: np.ndarray, d: np.ndarray) -> np.ndarray:
@@ -42,6 +48,10 @@ def ternary(x: np.ndarray, d: np.ndarray) -> np.ndarray:
 
 def decode_q2_0(raw: np.ndarray, out: np.ndarray) -> None:
     """raw u8 [n, 18] -> out f32 [n, 64]."""
-    blocks = raw.view(BLOCK_Q2_0)[:, 0]
+    decode_fours(raw.view(BLOCK_Q2_0)[:, 0], out)
+
+
+def decode_fours(blocks: np.ndarray, out: np.ndarray) -> None:
+    """blocks [n] with fields d and qs [k] -> out f32 [n, 4 * k]."""
     q = np.take(_FOURS, blocks["qs"], mode="clip").view(np.int8)
     np.multiply(q, blocks["d"].astype(np.float32)[:, None], out=out, dtype=np.float32)

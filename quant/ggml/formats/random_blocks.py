@@ -16,6 +16,7 @@ from .iq1 import BLOCK_IQ1_M, BLOCK_IQ1_S
 from .iq2 import BLOCK_IQ2_S, BLOCK_IQ2_XS, BLOCK_IQ2_XXS
 from .iq3 import BLOCK_IQ3_S, BLOCK_IQ3_XXS
 from .iq4 import BLOCK_IQ4_NL, BLOCK_IQ4_XS
+from .prism import BLOCK_PQ2_0, BLOCK_PTQ1_0
 from .q1_0 import BLOCK_Q1_0
 from .q2_0 import BLOCK_Q2_0
 from .q2_k import BLOCK_Q2_K
@@ -37,7 +38,7 @@ _SCALED = {
     GGMLType.IQ4_NL: BLOCK_IQ4_NL, GGMLType.IQ4_XS: BLOCK_IQ4_XS, GGMLType.IQ1_S: BLOCK_IQ1_S,
     GGMLType.IQ2_XXS: BLOCK_IQ2_XXS, GGMLType.IQ2_XS: BLOCK_IQ2_XS, GGMLType.IQ2_S: BLOCK_IQ2_S,
     GGMLType.IQ3_XXS: BLOCK_IQ3_XXS, GGMLType.IQ3_S: BLOCK_IQ3_S, GGMLType.TQ1_0: BLOCK_TQ1_0,
-    GGMLType.TQ2_0: BLOCK_TQ2_0,
+    GGMLType.TQ2_0: BLOCK_TQ2_0, GGMLType.PQ2_0: BLOCK_PQ2_0, GGMLType.PTQ1_0: BLOCK_PTQ1_0,
 }  # fmt: skip
 # The field of the minima, and how many times d makes the mean of the weights 0: the mean of the codes, and for the
 # types that store a minimum unchanged minus that.

@@ -33,15 +33,21 @@ BLOCK_TQ2_0 = np.dtype([("qs", "u1", (64,)), ("d", "<f2")])
 assert BLOCK_TQ2_0.itemsize == 66
 
 # Bytes that lie together, how many weights each holds, and the first weight of the first byte.
-_RUNS = ((slice(0, 32), 5, 0), (slice(32, 48), 5, 160), (slice(48, 52), 4, 240))
+Runs = tuple[tuple[slice, int, int], ...]
+_RUNS: Runs = ((slice(0, 32), 5, 0), (slice(32, 48), 5, 160), (slice(48, 52), 4, 240))
 
 
 def encode_tq1_0(x: np.ndarray, out: np.ndarray) -> None:
     """x f32 [n, 256] -> out u8 [n, 54]."""
-    digits = ternary(x, d := np.abs(largest(x)))
-    for where, count, first in _RUNS:
+    put_digits(ternary(x, d := np.abs(largest(x))), _RUNS, out)
+    out.view(BLOCK_TQ1_0)[:, 0]["d"] = d
+
+
+def put_digits(digits: np.ndarray, runs: Runs, out: np.ndarray) -> None:
+    """digits u8 [n, block] -> five in each of the bytes out u8 [n, nbytes] that `runs` lists."""
+    for where, count, first in runs:
         width = where.stop - where.start
-        value = np.zeros((len(x), width), np.uint16)
+        value = np.zeros((len(digits), width), np.uint16)
         for i in range(5):
             value *= 3
             if i < count:
@@ -50,13 +56,17 @@ def encode_tq1_0(x: np.ndarray, out: np.ndarray) -> None:
         value += 242
         value //= 243
         out[:, where] = value
-    out.view(BLOCK_TQ1_0)[:, 0]["d"] = d
 
 
 def decode_tq1_0(raw: np.ndarray, out: np.ndarray) -> None:
     """raw u8 [n, 54] -> out f32 [n, 256]."""
-    q = np.empty((len(raw), 256), np.int8)
-    for where, count, first in _RUNS:
+    decode_digits(raw, _RUNS, raw.view(BLOCK_TQ1_0)[:, 0]["d"], out)
+
+
+def decode_digits(raw: np.ndarray, runs: Runs, d: np.ndarray, out: np.ndarray) -> None:
+    """raw u8 [n, nbytes], scales d f16 [n] -> out f32 [n, block]."""
+    q = np.empty(out.shape, np.int8)
+    for where, count, first in runs:
         width = where.stop - where.start
         byte = raw[:, where].copy()
         for i in range(count):
@@ -64,8 +74,7 @@ def decode_tq1_0(raw: np.ndarray, out: np.ndarray) -> None:
             q[:, first + i * width : first + (i + 1) * width] = digit
             byte *= np.uint8(3)
     q -= 1
-    d = raw.view(BLOCK_TQ1_0)[:, 0]["d"].astype(np.float32)[:, None]
-    np.multiply(q, d, out=out, dtype=np.float32)
+    np.multiply(q, d.astype(np.float32)[:, None], out=out, dtype=np.float32)
 
 
 def encode_tq2_0(x: np.ndarray, out: np.ndarray) -> None:

@@ -146,7 +146,7 @@ def test_shapes_chunks_and_outputs(kind: GGMLType) -> None:
             GGMLType.IQ4_NL: 0.12, GGMLType.IQ4_XS: 0.12, GGMLType.IQ3_S: 0.36, GGMLType.IQ3_XXS: 0.36,
             GGMLType.IQ2_S: 0.45, GGMLType.IQ2_XS: 0.45, GGMLType.IQ2_XXS: 0.5, GGMLType.IQ1_M: 0.8,
             GGMLType.IQ1_S: 0.8,
-        NVFP4: 0.18, Q1_0: 0.9, Q2_0: 0.501, TQ1_0: 0.501, TQ2_0: 0.501,
+        NVFP4: 0.18, Q1_0: 0.9, Q2_0: 0.501, TQ1_0: 0.501, TQ2_0: 0.501, GGMLType.PQ2_0: 0.8, GGMLType.PTQ1_0: 0.8,
     }  # fmt: skip
     assert error <= bounds[kind]
 

@@ -138,11 +138,6 @@ STRUCTURE: dict[str, tuple[bytes, type[HybridError], str]] = {
         UnsupportedError,
         "tensor t has type 137 of ik_llama.cpp, which llama.cpp does not have. Use another file of this model.",
     ),
-    "type of PrismML": (
-        with_info(b.info("t", [128], 142, 0)),
-        UnsupportedError,
-        "tensor t has type 142 of PrismML's llama.cpp",
-    ),
     "removed type": (with_info(b.info("t", [32], 4, 0)), FormatError, "tensor t has type 4, which ggml does not have"),
     "unsupported type": (
         with_info(b.info("blk.0.ffn_up.weight", [256], 15, 0)),

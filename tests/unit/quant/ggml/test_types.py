@@ -8,7 +8,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 from hybrid.quant.ggml import kernels
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, OTHER_TYPE_NAMES, TRAITS, FileType, GGMLType
 
-NEWER = {"Q2_0"}  # in llama.cpp, not in the package
+NEWER = {"Q2_0", "PQ2_0", "PTQ1_0"}  # in llama.cpp or PrismML's, not in the package
 
 
 def test_types() -> None:
