@@ -60,7 +60,7 @@ REFUSED: Mapping[str, tuple[object, ...]] = {
 # Objects that hold fields of a model, not the parts of one setting.
 _MODELS = ("text_config.", "ssm_cfg.")
 # Objects that are checked elsewhere: the tensors show how they are quantized, and other layouts are refused.
-_OTHERS = ("quantization_config", "compression_config")
+_OTHERS = ("quantization_config", "compression_config", "quantization")
 _ROPE = ("rope_parameters", "rope_scaling")
 
 

@@ -15,9 +15,10 @@ from .architectures import ARCHITECTURES, Family, Row
 from .architectures.heads import MOST_HEADS
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor, mxfp4
 from .checkpoint.beside import beside
+from .checkpoint.dequantized import DequantizedTensor, values_only
 from .checkpoint.integers import as_integers
 from .checkpoint.product import product
-from .checkpoint.quantized import DequantizedTensor, dequantized, method
+from .checkpoint.quantized import method, plain
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can
 from .general import general_keys, output_name, sampling_keys
@@ -95,8 +96,7 @@ def prepare(
     refuse_what_none_can(config, family_type)
     quantized = method(config)
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
-    if quantized:
-        tensors = dequantized(tensors, config)
+    tensors = values_only(plain(tensors, config))
     stored, family, lacking = _with_whole_heads(tensors, config, family_type, MOST_HEADS if heads else 0)
     notes = [*family.notes(), *_left_out(family, tensors, quantized)]
     if lacking:

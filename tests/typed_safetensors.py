@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 
-def save(path: Path, tensors: Mapping[str, tuple[str, np.ndarray]]) -> None:
+def save(path: Path, tensors: Mapping[str, tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None) -> None:
     """tensors: name -> (type in safetensors, values of that type's size)."""
-    header, data = {}, b""
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    data = b""
     for name, (kind, values) in tensors.items():
         header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": (len(data), len(data) + values.nbytes)}
         data += values.tobytes()

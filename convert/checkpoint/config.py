@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,19 @@ class Config:
         if value is not None and not any(value == v and type(value) is type(v) for v in values):
             wanted = " or ".join(json.dumps(v) for v in values if v is not None) or "nothing"
             raise UnsupportedError(f"{self.where}: {key} = {self._text(value)} is not supported, only {wanted} is.")
+
+    def refuse_unread(self, idle: Collection[str]) -> None:
+        """UnsupportedError names a key of this object that nobody looked at and that `idle` does not list, unless it
+        says nothing: null, false or empty."""
+        for key, value in self.data.items():
+            if value not in (None, False, "", [], {}) and key not in idle and not self._paths(key) & self._looked():
+                raise UnsupportedError(
+                    f"{self.where}: {shown(key)} = {self._text(value)} is not understood. "
+                    "Give the checkpoint it was made from."
+                )
+
+    def _looked(self) -> set[str]:
+        return self.looked.used | self.looked.expected.keys() | self.looked.sections
 
     def wrong(self, key: str, expected: str) -> CheckpointError:
         """The error for an impossible value, or for an impossible default of an absent value."""

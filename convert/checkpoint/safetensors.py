@@ -23,6 +23,9 @@ def read_safetensors(file: DataFile) -> dict[str, StoredTensor]:
     if len(header) > MAX_TENSORS:
         raise _damaged(file, f"its header has {len(header)} tensors, expected at most {MAX_TENSORS}")
     tensors: dict[str, StoredTensor] = {}
+    noted = header.get("__metadata__")
+    if isinstance(noted, dict):
+        file.metadata = {key: value for key, value in noted.items() if isinstance(value, str)}
     for name, entry in header.items():
         if name != "__metadata__":
             tensors[name] = _tensor(file, name, entry, start)

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -39,6 +40,7 @@ class DataFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.where = shown(path.name)
+        self.metadata: Mapping[str, str] = {}  # texts in the header of a safetensors file
         try:
             check_source(path, "the weights")
             self._fd = os.open(path, os.O_RDONLY)

@@ -372,7 +372,7 @@ def test_an_unknown_architecture_says_what_is_near_it(jamba):
 
 def test_quantized_checkpoints_are_refused(llama):
     with pytest.raises(UnsupportedError, match="quantized already"):
-        plan(llama(quantization_config={"quant_method": "bitsandbytes"}).write())
+        plan(llama(quantization_config={"quant_method": "quanto"}).write())
 
 
 def test_source_may_be_a_file(jamba):

@@ -2,13 +2,14 @@
 
 import json
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import quantized_llama
 import random_checkpoints
+from quantized_llama import FINITE, Make, Parts, bf16, change, compare, scales, values_of, words
 from random_checkpoints import CONFIGS
 from reference import quantized_checkpoints as twin
 from typed_safetensors import save
@@ -16,37 +17,15 @@ from typed_safetensors import save
 from hybrid.convert import convert, plan, stream, verify
 from hybrid.convert.architectures.family import row
 from hybrid.convert.checkpoint import Checkpoint
-from hybrid.convert.checkpoint.quantized import DequantizedTensor, dequantized
+from hybrid.convert.checkpoint.quantized import dequantized
 from hybrid.convert.plan import _job
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 
-Parts = dict[str, tuple[str, np.ndarray]]  # end of the name -> type in safetensors, values
-FINITE = np.array([c for c in range(256) if c & 127 != 127], np.uint8)
-
-
-def bf16(values: np.ndarray) -> np.ndarray:
-    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-
-
-def scales(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return (rng.uniform(0.5, 2, shape) / 512).astype(np.float32)
-
-
-def words(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.integers(-(2**31), 2**31, shape, dtype=np.int64).astype(np.int32)
-
 
 def fp8(rng: np.random.Generator, rows: int, n: int, *scale: int, end: str = "weight_scale") -> Parts:
     return {"weight": ("F8_E4M3", rng.choice(FINITE, (rows, n))), end: ("F32", scales(rng, *scale))}
-
-
-def values_of(parts: Parts) -> dict[str, np.ndarray]:
-    """The parts as the twins take them: BF16 as numbers."""
-    return {
-        name: (v.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else v for name, (kind, v) in parts.items()
-    }
 
 
 def case_block(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
@@ -131,7 +110,7 @@ def weights(kind: str, **more: Any) -> dict[str, Any]:
 
 
 V2 = {"bits": 2, "v2": True}
-CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, np.ndarray]], dict[str, Any]]] = {
+CASES: dict[str, tuple[dict[str, Any], Make, dict[str, Any]]] = {
     "fp8 in blocks": ({"quant_method": "fp8", "weight_block_size": [24, 40]}, case_block, {}),
     "fp8, powers": ({"quant_method": "fp8", "weight_block_size": [24, 40]}, case_powers, {}),
     "fp8": ({"quant_method": "fp8"}, case_tensor, {}),
@@ -148,57 +127,17 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, np.ndarray]], 
     "gptq v2": ({"quant_method": "gptq", "bits": 2, "checkpoint_format": "gptq_v2"}, case_gptq, V2),
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, case_awq, {}),
 }
-# Rows and columns of the linear layers of the Llama below; not all are whole blocks.
-LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def write(folder: Path, name: str) -> dict[str, np.ndarray]:
-    """Write a quantized Llama of one layer; return the decoded matrices under Hugging Face's names."""
     settings, make, more = CASES[name]
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": random_checkpoints.N_VOCAB,
-        "hidden_size": 64,
-        "max_position_embeddings": 64,
-        "torch_dtype": "bfloat16",
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "intermediate_size": 96,
-    }
-    rng, expected, tensors = np.random.default_rng(9), {}, {}
-    for full, values in random_checkpoints.tensors(config).items():
-        if any(f"{part}.weight" in full for part in LINEAR):
-            parts, meant = make(rng, *values.shape, **more)
-            tensors |= {full.removesuffix("weight") + end: part for end, part in parts.items()}
-            expected[full] = meant
-        else:
-            tensors[full] = ("F32", values) if values.ndim < 2 else ("BF16", bf16(values))
-    folder.mkdir(exist_ok=True)
-    save(folder / "model.safetensors", tensors)
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
-    return expected
+    return quantized_llama.write(folder, {"quantization_config": settings}, make, **more)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_layouts(name: str, tmp_path: Path) -> None:
     """Equal to the bit: one product of numbers that are exact in f64, rounded once."""
-    expected = write(tmp_path / "model", name)
-    checkpoint = Checkpoint(tmp_path / "model")
-    tensors = dequantized(checkpoint.tensors, checkpoint.config)
-    plain = {key for key in tensors if not key.endswith(".bias")}
-    assert plain == set(expected) | {
-        key for key in checkpoint.tensors if "norm" in key or "embed" in key or "lm_head" in key
-    }
-    for key, meant in expected.items():
-        tensor = tensors[key]
-        assert isinstance(tensor, DequantizedTensor) and tensor.shape == meant.shape
-        np.testing.assert_array_equal(tensor.read(0, tensor.size), meant.astype(np.float32).reshape(-1), err_msg=key)
-        for start, stop in ((1, 2), (meant.shape[1] * 5 + 3, meant.shape[1] * 21), (tensor.size - 7, tensor.size)):
-            got = tensor.read(start, stop)
-            np.testing.assert_array_equal(got, meant.astype(np.float32).reshape(-1)[start:stop], err_msg=key)
-        part = tensor.part((9, 0), (13, meant.shape[1]))
-        np.testing.assert_array_equal(part.floats(0, part.size), meant[9:22].astype(np.float32).reshape(-1))
+    compare(tmp_path / "model", write(tmp_path / "model", name))
 
 
 @pytest.mark.parametrize("name", ["fp8 in blocks", "packed, zero points", "gptq, desc_act", "awq"])
@@ -246,26 +185,12 @@ def test_what_older_tools_write_beside_the_config(
         np.testing.assert_array_equal(tensors[key].floats(0, meant.size), meant.astype(np.float32).reshape(-1))
 
 
-def change(folder: Path, **settings: Any) -> None:
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    config["quantization_config"] |= settings
-    path.write_text(json.dumps({**config, "quantization_config": config["quantization_config"]}))
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "says"),
     [
-        (
-            "fp8",
-            {"quant_method": "bitsandbytes"},
-            r"already, by bitsandbytes, which is not read; fp8, .* are",
-        ),
-        ("fp8", {"quant_method": "hqq"}, "by hqq, which is not read"),
+        ("fp8", {"quant_method": "quanto"}, r"already, by quanto, which is not read; fp8, .* are"),
         ("fp8", {"quant_method": None}, "quant_method does not say how"),
         ("fp8", {"weight_block_size": [128]}, r"weight_block_size = \[128\] .* expected two positive integers"),
-        ("modelopt", {"quant_algo": "NVFP4"}, 'quant_algo = "NVFP4" is not supported'),
-        ("packed", {"format": "nvfp4-pack-quantized"}, "format = nvfp4-pack-quantized cannot be read"),
         ("packed", {"format": "marlin-24"}, "format = marlin-24 cannot be read"),
         ("packed", {"transform_config": {"u": 1}}, "transform_config is not supported"),
         ("gptq", {"bits": 3}, "GPTQ of 3 bits cannot be read"),
@@ -276,7 +201,7 @@ def change(folder: Path, **settings: Any) -> None:
 )
 def test_methods_that_are_refused(name: str, settings: dict[str, Any], says: str, tmp_path: Path) -> None:
     write(tmp_path / "model", name)
-    change(tmp_path / "model", **settings)
+    change(tmp_path / "model", "quantization_config", **settings)
     with pytest.raises(HybridError, match=says):
         plan(tmp_path / "model", vocab_only=False)
 

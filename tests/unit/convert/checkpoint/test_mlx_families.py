@@ -1,0 +1,79 @@
+"""MLX folders of all families that are supported become the file of the checkpoint they were made from."""
+
+import json
+from pathlib import Path
+
+import mlx_folders
+import numpy as np
+import pytest
+import random_checkpoints
+from random_checkpoints import CONFIGS
+from random_models import TOKENIZER
+
+from hybrid.convert import convert, plan, verify
+from hybrid.convert.checkpoint.mlx_families import FAMILIES
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.reader import GGUFFile
+
+# model_type -> a random model
+MODELS = {
+    "llama": "llama-biased", "mistral": "mistral", "ministral3": "ministral3", "qwen2": "qwen2", "qwen3": "qwen3",
+    "smollm3": "smollm3", "granite": "granite-attention", "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3",
+    "phi3": "phi3", "olmo2": "olmo2", "starcoder2": "starcoder2", "glm4": "glm4", "seed_oss": "seed-oss",
+    "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "qwen3_next": "qwen3next", "qwen3_5": "qwen35",
+    "qwen3_5_moe": "qwen35moe", "granitemoe": "granitemoe", "granitemoehybrid": "granite-hybrid-biased",
+    "mamba": "mamba-biased", "mamba2": "mamba2-biased", "jamba": "jamba-biased", "lfm2": "lfm2",
+}  # fmt: skip
+
+
+def test_every_family_has_a_model() -> None:
+    """The text parts of Qwen3.5 have a name of their own in unpublished folders."""
+    assert set(FAMILIES) == set(MODELS)
+
+
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("quantize", [True, False])
+def test_families(family: str, quantize: bool, tmp_path: Path) -> None:
+    """8 bits per weight change a value by less than 1 % of the largest; norms that were shifted only by rounding."""
+    random_checkpoints.write(CONFIGS[MODELS[family]], tmp_path / "source")
+    convert(tmp_path / "source", tmp_path / "expected.gguf", outtype="f32", tokenizer=TOKENIZER)
+    mlx_folders.write(CONFIGS[MODELS[family]], family, tmp_path / "mlx", quantize=quantize)
+    report = convert(tmp_path / "mlx", tmp_path / "got.gguf", outtype="f32", tokenizer=TOKENIZER)
+    assert any("are quantized (mlx)" in note for note in report.notes) == quantize
+    verify(tmp_path / "mlx", tmp_path / "got.gguf")
+    with GGUFFile.open(tmp_path / "expected.gguf") as expected, GGUFFile.open(tmp_path / "got.gguf") as got:
+        assert {name: t.shape for name, t in got.tensors.items()} == {n: t.shape for n, t in expected.tensors.items()}
+        for name, tensor in expected.tensors.items():
+            want = expected.f32(name)
+            error = np.abs(got.f32(name) - want).max() / max(np.abs(want).max(), 1e-9)
+            assert error < (0.01 if quantize and len(tensor.shape) > 1 else 1e-6), f"{name}: {error:.1e}"
+
+
+def test_another_family(tmp_path: Path) -> None:
+    mlx_folders.write(CONFIGS["llama-biased"], "llama", tmp_path / "mlx")
+    path = tmp_path / "mlx" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "nanochat"}))
+    says = "model_type = nanochat: an MLX folder of a family that is not supported; llama, .* are"
+    with pytest.raises(UnsupportedError, match=says):
+        plan(tmp_path / "mlx")
+
+
+def test_a_folder_that_was_not_changed(tmp_path: Path) -> None:
+    """The last dimension of convolutions is the taps: norms are the checkpoint's."""
+    source = random_checkpoints.write(CONFIGS["qwen35"], tmp_path / "source")
+    convert(source, tmp_path / "expected.gguf", outtype="f32", tokenizer=TOKENIZER)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "model_type": "qwen3_5_text"}))
+    mark_as_mlx(source / "model.safetensors")
+    convert(source, tmp_path / "got.gguf", outtype="f32", tokenizer=TOKENIZER)
+    with GGUFFile.open(tmp_path / "expected.gguf") as expected, GGUFFile.open(tmp_path / "got.gguf") as got:
+        for name in expected.tensors:
+            np.testing.assert_array_equal(got.f32(name), expected.f32(name))
+
+
+def mark_as_mlx(path: Path) -> None:
+    """Add the mark of MLX to a file's header."""
+    raw = path.read_bytes()
+    n = int.from_bytes(raw[:8], "little")
+    header = json.dumps({"__metadata__": {"format": "mlx"}, **json.loads(raw[8 : 8 + n])}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + raw[8 + n :])
