@@ -88,11 +88,11 @@ def convert(
     dst: a file; a folder, for a file with the default name; None: the current folder. The file appears only when
     complete.
 
-    outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary from. metadata: JSON file
-    of general.* keys that replace the checkpoint's. split_max_size: maximum bytes of tensors per file; a larger model
-    becomes NAME-00001-of-00003.gguf, ...; 0: one file. n_threads = 0: all cores. heads: include the model's heads that
-    guess tokens, if it has any. progress(tensor, done, total) in bytes of written tensors. spread: the workers that
-    convert the parts, or None for this process.
+    outtype: auto, f32, f16, bf16, q8_0, or nvfp4: auto of a checkpoint with NVFP4. tokenizer: folder or GGUF file to
+    take the vocabulary from. metadata: JSON file of general.* keys that replace the checkpoint's. split_max_size:
+    maximum bytes of tensors per file; a larger model becomes NAME-00001-of-00003.gguf, ...; 0: one file. n_threads = 0:
+    all cores. heads: include the model's heads that guess tokens, if it has any. progress(tensor, done, total) in bytes
+    of written tensors. spread: the workers that convert the parts, or None for this process.
 
     Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
     """

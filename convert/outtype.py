@@ -14,6 +14,7 @@ OUTTYPES: dict[str, FileType] = {
     "f16": FileType.F16,
     "bf16": FileType.BF16,
     "q8_0": FileType.Q8_0,
+    "nvfp4": FileType.NVFP4,  # auto, of a checkpoint that has NVFP4
 }
 _AUTO = {Dtype.F64: FileType.F32, Dtype.F32: FileType.F32, Dtype.F16: FileType.F16, Dtype.BF16: FileType.BF16}
 # Small matrices that inference needs exact.
@@ -41,9 +42,13 @@ def automatic(dtype: Dtype) -> FileType:
 
 
 def stated_type(file_type: FileType, kinds: Collection[GGMLType]) -> FileType:
-    """general.file_type for tensors of these types: `file_type`, or MXFP4_MOE for MXFP4 experts beside floats."""
-    floats = FILE_TYPE_WEIGHT[file_type] in (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
-    return FileType.MXFP4_MOE if GGMLType.MXFP4 in kinds and floats else file_type
+    """general.file_type for tensors of these types: `file_type`, but NVFP4 if there is any beside floats, or MXFP4_MOE
+    if there is MXFP4."""
+    if FILE_TYPE_WEIGHT[file_type] not in (GGMLType.F32, GGMLType.F16, GGMLType.BF16):
+        return file_type
+    if GGMLType.NVFP4 in kinds:
+        return FileType.NVFP4
+    return FileType.MXFP4_MOE if GGMLType.MXFP4 in kinds else file_type
 
 
 def weight_type(name: str, shape: tuple[int, ...], file_type: FileType) -> GGMLType:

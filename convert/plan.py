@@ -9,7 +9,7 @@ from pathlib import Path
 from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.split import SplitWriter
-from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, ValueType, row_nbytes
+from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType, row_nbytes
 
 from .architectures import ARCHITECTURES, Family, Row
 from .architectures.heads import MOST_HEADS
@@ -22,6 +22,7 @@ from .checkpoint.quantized import method, plain
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can
 from .general import general_keys, output_name, sampling_keys
+from .kept_blocks import factors, kept
 from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
@@ -87,24 +88,32 @@ def prepare(
     model_name: str | None = None,
     with_vocabulary: bool = True,
     heads: bool = True,
+    keep: bool | None = None,
 ) -> PreparedConversion:
-    """Reads configuration, headers and tokenizer, checks them, and decides on every key and tensor."""
+    """Reads configuration, headers and tokenizer, checks them, and decides on every key and tensor. keep: matrices in
+    4-bit floats remain so; None: if file_type is auto or NVFP4."""
     wanted = outtype(file_type) if isinstance(file_type, str) else file_type
+    keep = wanted in (None, FileType.NVFP4) if keep is None else keep
     checkpoint = Checkpoint(source)
     config = checkpoint.config
     family_type, architecture = family_of(config)
     refuse_what_none_can(config, family_type)
     quantized = method(config)
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
-    tensors = values_only(plain(tensors, config))
+    tensors = plain(tensors, config) if keep else values_only(plain(tensors, config))
     stored, family, lacking = _with_whole_heads(tensors, config, family_type, MOST_HEADS if heads else 0)
-    notes = [*family.notes(), *_left_out(family, tensors, quantized)]
+    notes = list(family.notes())
     if lacking:
         notes.append(f"a head that guesses tokens ahead is left out: the checkpoint lacks {_some(lacking)} of it")
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
-    kind = wanted if wanted is not None else _automatic(chosen)
-    jobs = [_job(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
+    kind = _automatic(chosen) if wanted is None or wanted is FileType.NVFP4 else wanted
+    jobs = [job for row, tensors in _ordered(chosen, stored) for job in _jobs(row, tensors, kind)]
+    notes += _left_out(family, tensors, quantized, jobs)
     planned = [job.planned for job in jobs]
+    if wanted is FileType.NVFP4 and not vocab_only and not any(one.type is GGMLType.NVFP4 for one in planned):
+        raise UnsupportedError(
+            f"{shown(checkpoint.folder)} has no matrix in NVFP4 that the file could keep.", remedy=Remedy.OUTTYPE
+        )
     kind = stated_type(kind, {tensor.type for tensor in planned})
     pooling = read_pooling(checkpoint)
     vocabulary = None
@@ -162,12 +171,20 @@ def _writer(
     return writer
 
 
-def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: str) -> Iterator[str]:
+def _left_out(
+    family: Family, tensors: Mapping[str, StoredTensor], quantized: str, jobs: Sequence[TensorJob]
+) -> Iterator[str]:
     """Notes on what the file does not keep of the checkpoint."""
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
     if n_quantized:
-        yield f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for"
-    n_blocks = sum(tensor.block_type is not None for tensor in tensors.values())
+        made = [job for job in jobs if any(isinstance(tensor, DequantizedTensor) for tensor in job.stored)]
+        same = [job.planned.type.name for job in made if job.stored[0].block_type is not None]
+        kept_as = f"{len(same)} of {len(made)} tensors keep their {' and '.join(sorted(set(same)))} blocks"
+        values = "the file has the values they stand for" if not same else f"in the file {kept_as}"
+        yield f"{n_quantized} matrices are quantized ({quantized}): {values}"
+    n_blocks = sum(
+        tensor.block_type is not None and not isinstance(tensor, DequantizedTensor) for tensor in tensors.values()
+    )
     if n_blocks:
         yield f"{n_blocks} tensors of experts are {mxfp4.METHOD}, and stay so whatever the type of the file"
     dropped = [name for name in tensors if name.startswith(family.left_out())]
@@ -358,9 +375,18 @@ def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
     """The type of the first matrix. torch_dtype in the config is ignored: it is often wrong."""
     for _, tensors in chosen:
         for tensor in tensors:
-            if len(tensor.shape) >= 2 and isinstance(tensor.kept, Dtype):
-                return automatic(tensor.kept)
+            kept_as = tensor.kept_as if isinstance(tensor, DequantizedTensor) else tensor.kept
+            if len(tensor.shape) >= 2 and isinstance(kept_as, Dtype):
+                return automatic(kept_as)
     return FileType.F16
+
+
+def _jobs(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> Iterator[TensorJob]:
+    """The tensor of a row, and the tensors of factors that its kept blocks need."""
+    tensors = kept(row, tensors)
+    yield _job(row, tensors, kind)
+    for name, values in factors(row, tensors):
+        yield _job(Row(name, values.shape, (), constant=values), (), kind)
 
 
 def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJob:
@@ -370,8 +396,8 @@ def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJ
     if row.beside:
         tensors = (beside(*tensors),)
     tensors = tuple(map(as_integers, tensors)) if row.integers else tensors
-    kept = {tensor.block_type for tensor in tensors}
-    tensor_type = kept.pop() if len(kept) == 1 else None
+    blocks = {tensor.block_type for tensor in tensors}
+    tensor_type = blocks.pop() if len(blocks) == 1 else None
     tensor_type = tensor_type or weight_type(row.target, row.shape, kind)
     if math.prod(row.shape) == 0:
         raise UsageError(f"{row.target} would be empty.")

@@ -20,6 +20,8 @@ from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, 
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from .checkpoint import Dtype, StoredTensor
+from .checkpoint.dequantized import DequantizedTensor
+from .kept_blocks import column_order
 from .plan import TensorJob
 
 SLICE_VALUES = 1 << 20  # values of a slice, about
@@ -73,6 +75,10 @@ class SourceSlice:
     def moved(self) -> np.ndarray:
         """`source` after a transform that does not compute: the bits of a copied tensor."""
         transform = self.job.row.transform
+        packed = self.tensor if isinstance(self.tensor, DequantizedTensor) and self.tensor.packed else None
+        if packed and transform and transform.along == "columns":
+            order = column_order(transform, packed.shape[-1])
+            return self._padded(packed.blocks(self.start, self.stop, order))
         values = self.source()
         return self._padded(transform.apply(values, self.start) if transform else values)
 

@@ -22,6 +22,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
+from .checkpoint.layouts import BlockFloats
 from .outtype import OUTTYPES
 from .plan import TensorJob, prepare
 from .planned import PlannedTensor
@@ -67,14 +68,19 @@ def verify(
     with open_gguf(gguf_path) as file:
         where = shown(Path(gguf_path).name)
         number = file.get("general.file_type")
-        file_type = next((t for t in OUTTYPES.values() if _equal(number, int(t))), None)
-        if _equal(number, int(FileType.MXFP4_MOE)) and EMBEDDING in file.tensors:  # only of experts: `stated_type`
+        file_type: FileType | str | None = next((t for t in OUTTYPES.values() if _equal(number, int(t))), None)
+        keep = any(tensor.type in BlockFloats.PER_SCALE for tensor in file.tensors.values())
+        if _equal(number, int(FileType.MXFP4_MOE)) and EMBEDDING in file.tensors:  # not of all matrices: `stated_type`
             kind = file.tensors[EMBEDDING].type
             file_type = next((t for t in OUTTYPES.values() if FILE_TYPE_WEIGHT[t] is kind), None)
+            if kind is GGMLType.MXFP4:
+                file_type = "auto"
         if file_type is None:
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         heads = any(".nextn." in name for name in file.tensors)
-        prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False, heads=heads)
+        prepared = prepare(
+            src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False, heads=heads, keep=keep
+        )
         arch = prepared.family.arch
         stated_arch = file.get("general.architecture")
         if not _equal(stated_arch, arch):

@@ -17,8 +17,9 @@ PathLike = str | os.PathLike[str]
 def to_gguf(source: PathLike, target: PathLike, *, type: str = "auto", threads: int = 0) -> "ConvertReport":
     """Converts a Hugging Face checkpoint (a folder) to a GGUF file; the report lists its contents.
 
-    type: "f32", "f16", "bf16", "q8_0", or "auto": the checkpoint's own; for other types see `quantize`. threads: 0: all
-    cores. HybridError: the checkpoint is damaged or its architecture is not supported; no file is left then.
+    type: "f32", "f16", "bf16", "q8_0", "nvfp4", or "auto": the checkpoint's own; for other types see `quantize`.
+    threads: 0: all cores. HybridError: the checkpoint is damaged or its architecture is not supported; no file is left
+    then.
     """
     from hybrid.convert import convert
 

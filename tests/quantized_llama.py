@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import random_checkpoints
+from random_checkpoints import complete
 from typed_safetensors import save
 
 from hybrid.convert.checkpoint import Checkpoint
@@ -61,12 +62,13 @@ def write(
     make: Make,
     *,
     metadata: Callable[[str, tuple[int, ...]], str] | None = None,
+    config: dict[str, Any] = CONFIG,
     **more: Any,
 ) -> dict[str, np.ndarray]:
     """Write a quantized Llama of one layer; return the decoded matrices under Hugging Face's names. `settings`: fields
-    of config.json beside the model's. `metadata`: text in the header of the file about a matrix."""
+    of config.json beside the model's, which are `config`. `metadata`: text in the header of the file about a matrix."""
     rng, expected, tensors, noted = np.random.default_rng(9), {}, {}, {}
-    for full, values in random_checkpoints.tensors(CONFIG).items():
+    for full, values in random_checkpoints.tensors(complete(config)).items():
         if any(f"{part}.weight" in full for part in LINEAR):
             parts, meant = make(rng, *values.shape, **more)
             tensors |= {full.removesuffix("weight") + end: part for end, part in parts.items()}
@@ -77,7 +79,7 @@ def write(
             tensors[full] = ("F32", values) if values.ndim < 2 else ("BF16", bf16(values))
     folder.mkdir(exist_ok=True)
     save(folder / "model.safetensors", tensors, noted)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **settings}))
+    (folder / "config.json").write_text(json.dumps({**complete(config), **settings}))
     return expected
 
 

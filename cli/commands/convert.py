@@ -35,7 +35,11 @@ def convert(
         typer.Option("-o", "--output", "--outfile", help="File to write. Default: named after the model and type."),
     ] = None,
     outtype: Annotated[
-        str, typer.Option(help="Type of the matrices: auto, f32, f16, bf16 or q8_0. auto keeps the checkpoint's own.")
+        str,
+        typer.Option(
+            help="Type of the matrices: auto, f32, f16, bf16, q8_0 or nvfp4. auto keeps the checkpoint's own, NVFP4 "
+            "and MXFP4 bit for bit; nvfp4 does the same, and refuses a checkpoint without NVFP4."
+        ),
     ] = "auto",
     tokenizer: Annotated[
         Path | None,

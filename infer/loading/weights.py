@@ -9,6 +9,7 @@ from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import FormatError, shown
 from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.scales import input_scale_of, scale_of
 from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
 from ..program.builder import Weight, aligned_empty, round_up
@@ -84,10 +85,18 @@ class Weights:
             copy[:, : n * size] = raw.reshape(-1, n * size)
             raw = copy
             self.nbytes_padded += copy.nbytes
+        factors = self._factors(name, n_expert)
         lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
-        weight = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora)
+        weight = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factors)
         self.matrices.append(weight)
         return weight
+
+    def _factors(self, name: str, n_expert: int) -> int:
+        """Address of the factors of a matrix; 0 without any. Inputs are not quantized by scales: theirs are ignored."""
+        if (of_inputs := input_scale_of(name)) in self:
+            self.ignore(of_inputs)
+        factor = scale_of(name)
+        return self.vector(factor, n_expert) if factor in self else 0
 
     def _thin(self, name: str, adapter: Adapter, rows: int, n: int, n_expert: int) -> tuple[Weight, Weight]:
         """The two matrices (A, B), f32, that an adapter has for a matrix of the model."""

@@ -92,7 +92,7 @@ class Builder(Recorder):
         return out
 
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None, *, out: Rows | None = None) -> Rows:
-        """y = W x for every column, plus B (A x) of every adapter, added one after the other.
+        """y = W x for every column, times its factor, plus B (A x) of every adapter, added one after the other.
 
         out: where y is written, for example part of wider rows; None: new rows.
         """
@@ -110,6 +110,8 @@ class Builder(Recorder):
                 counts=counts,
             )
         y = self.products.product(x, w, name, columns, out)
+        if w.factors:
+            self.op(elementwise.scale_groups, name="scale", groups=columns.groups, x=y, factors=w.factors, n=y.n)
         for a, b in w.lora:
             thin = self.products.product(x, a, "lora_a", columns)
             added = self.products.product(thin, b, "lora_b", replace(columns, index=0))

@@ -61,6 +61,7 @@ class Weight:
     n_expert: int = 1
     keep: object = field(default=None, compare=False, repr=False)  # owner of the memory
     lora: tuple[tuple["Weight", "Weight"], ...] = ()  # pairs (A, B): B A is added to the matrix
+    factors: int = 0  # address of f32 [n_expert] that multiply the products; 0: none
 
     @property
     def expert_stride(self) -> int:
@@ -73,7 +74,8 @@ class Weight:
     def one(self, i: int) -> "Weight":
         """Matrix i of a stack."""
         lora = tuple((a.one(i), b.one(i)) for a, b in self.lora)
-        return replace(self, address=self.address + i * self.expert_stride, n_expert=1, lora=lora)
+        factors = self.factors + 4 * i if self.factors else 0
+        return replace(self, address=self.address + i * self.expert_stride, n_expert=1, lora=lora, factors=factors)
 
 
 @dataclass(frozen=True)

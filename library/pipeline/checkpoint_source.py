@@ -21,7 +21,7 @@ class CheckpointSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._prepared: PreparedConversion = prepare(path)
+        self._prepared: PreparedConversion = prepare(path, keep=False)
         self._jobs: dict[str, TensorJob] = {job.planned.name: job for job in self._prepared.jobs}
         planned = (job.planned for job in self._jobs.values())
         self.tensors = {t.name: TensorInfo(t.name, t.shape, t.type, 0, t.nbytes) for t in planned}

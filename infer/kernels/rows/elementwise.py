@@ -194,6 +194,16 @@ def scale_row(e, x, n, scale):
 
 
 @kernel
+def scale_groups(a, tid, nth, *, groups: Address, x: Address, ldx: Int, factors: Address, n: Int):
+    """Multiply each group's columns x by the factor of its expert: factors f32 [expert]."""
+    for g in range(ldi(groups)):
+        factor = ldf(factors + ldi(groups + 24 * g + 8) * 4)
+        first = ldi(groups + 24 * g + 16)
+        for c in range(first + tid, first + ldi(groups + 24 * g + 24), nth):
+            scale_row(x + c * ldx, n, factor)
+
+
+@kernel
 def scale_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, scale: Float):
     """x *= scale."""
     for t in range(tid, ldi(count), nth):

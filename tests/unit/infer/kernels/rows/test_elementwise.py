@@ -81,6 +81,11 @@ def test_rows_of_groups(n: int, n_threads: int) -> None:
         expected[column] += biases[0 if column == 6 else 4]
     run(kernel, record(kernel, groups=groups, x=x, rows=biases, stride=biases.strides[0], n=n), n_threads)
     assert same_bits(x.copy(), expected)
+    kernel, factors = elementwise.scale_groups, np.linspace(0.3, 2, 5, dtype=np.float32)
+    for column in (1, 2, 3, 6):
+        expected[column] *= factors[0 if column == 6 else 4]
+    run(kernel, record(kernel, groups=groups, x=x, factors=factors, n=n), n_threads)
+    assert same_bits(x.copy(), expected)
 
 
 @pytest.mark.parametrize("n", LENGTHS)
