@@ -68,9 +68,8 @@ class ShiftedTensor(StoredTensor):
         return values
 
 
-def restored(tensors: Mapping[str, StoredTensor], config: Config) -> dict[str, StoredTensor]:
-    """The tensors by the names of the checkpoint that mlx-lm converted, without its changes. UnsupportedError: another
-    family."""
+def changes_of(config: Config) -> Changes:
+    """The changes in a config's family. UnsupportedError: another family."""
     family = config.string("model_type", default="")
     family = {"qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe"}.get(family, family)
     if family not in FAMILIES:
@@ -78,7 +77,13 @@ def restored(tensors: Mapping[str, StoredTensor], config: Config) -> dict[str, S
             f"{config.where}: model_type = {shown(family)}: an MLX folder of a family that is not supported; "
             f"{', '.join(FAMILIES)} are. Give the checkpoint it was made from."
         )
-    changes = FAMILIES[family]
+    return FAMILIES[family]
+
+
+def restored(tensors: Mapping[str, StoredTensor], config: Config) -> dict[str, StoredTensor]:
+    """The tensors by the names of the checkpoint that mlx-lm converted, without its changes. UnsupportedError: another
+    family."""
+    changes = changes_of(config)
     plain = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
     ends = f"{changes.conv}.weight" if changes.conv else ""
     turned = [t.shape for n, t in plain.items() if ends and n.endswith(ends) and len(t.shape) == 3]

@@ -41,6 +41,12 @@ def method(config: Config) -> str:
     return mxfp4.METHOD if section.get("format") == mxfp4.PACKED_FORMAT else name
 
 
+def check_supported(config: Config) -> None:
+    """UnsupportedError, by the config alone: the method, or an MLX folder's family, is not supported."""
+    if method(config) == "mlx":
+        mlx_families.changes_of(config)
+
+
 def _section(config: Config) -> Config | None:
     """The quantization settings, in the config or in its text part; None without any."""
     return next((part.section(*KEYS) for part in _parts(config) if part.get(*KEYS) is not None), None)

@@ -85,12 +85,16 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def check_supported(repository: str, config: Path) -> None:
-    """UnsupportedError, before weights are downloaded, if this architecture cannot be converted."""
+    """UnsupportedError, before weights are downloaded, if this architecture, or its quantization,
+    cannot be converted."""
     from hybrid.convert.checkpoint import Config
+    from hybrid.convert.checkpoint.quantized import check_supported as check_quantization
     from hybrid.convert.plan import family_of
 
     try:
-        family_of(Config.read(config))
+        stated = Config.read(config)
+        family_of(stated)
+        check_quantization(stated)
     except UnsupportedError as err:
         raise UnsupportedError(
             f"{repository}: {str(err).removeprefix(f'{CONFIG}: ')} Its weights were not downloaded.",
@@ -116,7 +120,10 @@ def file_type(name: Name) -> FileType | None:
     from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
     from hybrid.quant.planning import file_type as named
 
-    kind = named(type_tags.normal(name.type))
+    tag = type_tags.normal(name.type)
+    if tag == FileType.NVFP4.name:  # written from a checkpoint that has it, not by quantization
+        return FileType.NVFP4
+    kind = named(tag)
     if FILE_TYPE_WEIGHT[kind] in NEED_IMPORTANCE or kind is FileType.Q2_K_S:
         raise UsageError(
             f"{name}: {kind.name} needs an importance matrix, which a checkpoint does not have. Choose a type of "

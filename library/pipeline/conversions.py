@@ -18,7 +18,7 @@ from ..hub.names import Name
 from ..reporting import Reporter
 
 OWN = "own"
-_FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
+_CONVERTED = (FileType.F32, FileType.F16, FileType.BF16, FileType.NVFP4)  # without quantization
 
 
 def folder() -> Path:
@@ -62,7 +62,7 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None, repor
 
     begin(target, name.with_choice(""), reporter, str(name))
     try:
-        if kind is None or kind in _FLOATS:
+        if kind is None or kind in _CONVERTED:
             with reporter.stage("converting", "bytes") as progress:
                 report = converted(folder, target, outtype=kind.name.lower() if kind else "auto", progress=progress)
             reporter.notes(report.notes)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import quantized_llama
 from end_to_end.outcomes import Cli
 from http_server import WAIT, until
 from hub_server import Hub, use
+from random_models import TOKENIZER
 
 import hybrid
 from hybrid import llm_plugin
@@ -109,6 +113,29 @@ def test_a_checkpoint_is_quantized_in_the_same_pass(
     made = list((tmp_path / "cache" / "hybrid" / "converted").glob("*.gguf"))
     assert [path.name.rpartition("-")[2] for path in made] == ["Q8_0.gguf"]
     assert cli("gguf", "hash", made[0])[1].split()[1] == cli("gguf", "hash", small["q8_0"])[1].split()[1]
+
+
+def test_a_checkpoint_in_nvfp4(hub: Hub, cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    """Stays in NVFP4, the smallest file with its values; a GGUF file in the same repository takes precedence."""
+
+    def nvfp4(rng: np.random.Generator, rows: int, n: int) -> tuple[quantized_llama.Parts, np.ndarray]:
+        return {
+            "weight": ("U8", quantized_llama.codes(rng, rows, n // 2)),
+            "weight_scale": ("F8_E4M3", rng.integers(40, 60, (rows, n // 16), dtype=np.uint8)),
+            "weight_scale_2": ("F32", np.array(0.03, np.float32)),
+        }, np.zeros((rows, n))
+
+    settings = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+    quantized_llama.write(tmp_path / "model", settings, nvfp4)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TOKENIZER / name, tmp_path / "model" / name)
+    hub.add("org/both", {**folder(tmp_path / "model"), "m-Q8_0.gguf": files["q8_0"]})
+    hub.add("org/nvfp4", folder(tmp_path / "model"))
+    assert pulled(cli, "org/both").name == "m-Q8_0.gguf"
+    assert not any("safetensors" in path for path in hub.asked)
+    for name in ("org/nvfp4", "org/nvfp4:NVFP4"):
+        code, _, err = cli("run", name, "--raw", "-p", "State", "-n", 2, "--seed", 1)
+        assert code == 0 and f"converting {name} once" in err and "6 of 7 tensors keep their NVFP4 blocks" in err, err
 
 
 @pytest.fixture

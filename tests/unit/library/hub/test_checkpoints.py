@@ -10,7 +10,7 @@ from hybrid.convert import convert
 from hybrid.hub import checkpoints
 from hybrid.hub.names import Name
 from hybrid.hub.repository import Listing, RepoFile
-from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.errors import HybridError, UnsupportedError, UsageError
 from hybrid.quant.ggml.types import FileType
 
 
@@ -107,6 +107,24 @@ def test_types() -> None:
     assert checkpoints.file_type(Name("o/n")) is None
     assert checkpoints.file_type(Name("o/n", "q4_k")) is FileType.Q4_K_M
     assert checkpoints.file_type(Name("o/n", "fp16")) is FileType.F16
+    assert checkpoints.file_type(Name("o/n", "nvfp4")) is FileType.NVFP4
     for wrong in ("Q9", "IQ2_XS", "Q2_K_S", "Q4_K_XL"):
         with pytest.raises(UsageError):
             checkpoints.file_type(Name("o/n", wrong))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"quantization_config": {"quant_method": "quanto"}}, "by quanto, which is not read"),
+        (
+            {"model_type": "nanochat", "quantization": {"bits": 4, "group_size": 64}},
+            "nanochat: an MLX folder of a family that is not supported",
+        ),
+    ],
+)
+def test_a_quantization_that_cannot_be_read(settings: dict[str, object], says: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **settings}))
+    with pytest.raises(UnsupportedError, match=f"o/n: .*{says}.* Its weights were not downloaded"):
+        checkpoints.check_supported("o/n", config)
