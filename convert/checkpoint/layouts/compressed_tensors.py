@@ -51,7 +51,7 @@ IDLE = (
 )  # fmt: skip
 _IDLE_OF_GROUP = ("input_activations", "output_activations")
 _IDLE_OF_WEIGHTS = (
-    "num_bits", "symmetric", "group_size", "strategy", "dynamic", "actorder", "observer", "observer_kwargs",
+    "num_bits", "symmetric", "group_size", "dynamic", "actorder", "observer", "observer_kwargs",
     "scale_dtype", "zp_dtype",
 )  # fmt: skip
 
@@ -109,6 +109,7 @@ def _groups(section: Config) -> list[_Group]:
                 raise group.wrong("targets", "regular expressions after re:") from None
         weights = group.section("weights")
         weights.expects("type", "int", "float")
+        weights.expects("strategy", "tensor", "channel", "group", "block", "tensor_group")
         found.append(_Group(tuple(targets), block_size(weights.get("block_structure"), weights, "block_structure")))
         group.refuse_unread(_IDLE_OF_GROUP)
         weights.refuse_unread(_IDLE_OF_WEIGHTS)

@@ -17,6 +17,7 @@ from .matrix import Matrices, Matrix, Tensors, kind_of, need, numbers
 
 # Settings that change no stored value: the tensors of each matrix repeat the others.
 IDLE = ("quant_method", "skip_modules", "dynamic_config")
+_IDLE_OF_WEIGHTS = ("group_size", "axis", "channel_wise", "optimize", "round_zero")
 _PER_WORD = {8: 1, 4: 2, 3: 10, 2: 4, 1: 8}
 _IDLE_PARTS = ("W_q", "scale", "zero", "shape", "nbits", "group_size", "axis", "channel_wise", "compute_dtype",
                "encoded_state_dict", "offload_meta", "optimize", "packing", "quant_scale", "quant_zero", "round_zero",
@@ -28,7 +29,10 @@ def hqq(tensors: Tensors, section: Config) -> Matrices:
     settings = section.section("quant_config")
     for key in ("scale_quant_params", "zero_quant_params"):
         settings.expects(key)
-    settings.section("weight_quant_params").expects("nbits", *_PER_WORD)
+    of_weights = settings.section("weight_quant_params")
+    of_weights.expects("nbits", *_PER_WORD)
+    of_weights.expects("view_as_float", False)
+    of_weights.refuse_unread(_IDLE_OF_WEIGHTS)
     settings.refuse_unread(("offload_meta",))
     for name in tensors:
         if name.endswith(".W_q"):

@@ -35,7 +35,9 @@ def mlx(tensors: Tensors, section: Config) -> Matrices:
         if name.endswith(".weight") and base + "scales" in tensors:
             yield name, _matrix(tensors, base, tensor, _settings(section, base.removesuffix(".")))
     for key, value in section.data.items():
-        if isinstance(value, dict) or value is False or value is True:  # a module's own, which may have no tensors here
+        if isinstance(value, dict):  # of a module, which may have no tensors here
+            _settings(section, key)
+        elif isinstance(value, bool):
             section.get(key)
 
 

@@ -51,7 +51,9 @@ def modelopt(tensors: Tensors, section: Config) -> Matrices:
     section.expects("has_zero_point", False)
     layers = section.section("quantized_layers")
     for name in layers.data:
-        layers.section(name).expects("quant_algo", *ALGORITHMS)
+        layer = layers.section(name)
+        layer.expects("quant_algo", *ALGORITHMS)
+        layer.refuse_unread(("group_size",))
     for name, tensor in tensors.items():
         scale = f"{name}_scale"
         if name.endswith("weight") and scale in tensors and tensor.dtype in ("F8_E4M3", "F8_E5M2", "U8"):

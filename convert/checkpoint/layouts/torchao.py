@@ -17,6 +17,9 @@ from .matrix import Matrices, Matrix, Tensors, bytes_of, kind_of, matrix_shape, 
 IDLE = ("quant_method", "modules_to_not_convert", "include_input_output_embeddings", "untie_embedding_weights")
 SETTINGS = ("Int8WeightOnlyConfig", "IntxWeightOnlyConfig")
 KINDS = ("Int8Tensor", "IntxUnpackedToInt8Tensor")
+# The tensors show all of these.
+_IDLE_SETTINGS = ("granularity", "group_size", "intx_choose_qparams_algorithm", "intx_packing_format", "mapping_type",
+                  "scale_dtype", "set_inductor_config", "weight_dtype", "layout", "version")  # fmt: skip
 _PARTS = ("qdata", "scale", "zero_point")
 _IDLE_DATA = ("dtype", "target_dtype", "act_quant_kwargs", "activation_quantization", "reduce_range")
 
@@ -26,7 +29,10 @@ def torchao(tensors: Tensors, section: Config) -> Matrices:
     kinds = section.section("quant_type")
     if list(kinds.data) not in ([], ["default"]):
         raise UnsupportedError(f"{kinds.where}: {shown(next(iter(kinds.data)))} is not supported, only default is.")
-    kinds.section("default").expects("_type", *SETTINGS)
+    default = kinds.section("default")
+    default.expects("_type", *SETTINGS)
+    default.section("_data").refuse_unread(_IDLE_SETTINGS)
+    default.refuse_unread(("_version",))
     metadata = {name: text for file in {t.file for t in tensors.values()} for name, text in file.metadata.items()}
     for name, text in metadata.items():
         described = _described(name, text) if name.endswith("weight") else None

@@ -125,6 +125,7 @@ def test_every_group_has_its_format(tmp_path: Path) -> None:
         ({"transform_config": {"config_groups": {"u": 1}}}, "transform_config is not supported"),
         ({"sparsity_config": {"format": "2:4"}}, "sparsity_config is not supported"),
         ({"rotated": True}, "rotated = true is not understood"),
+        ({"config_groups": {"g": group(NVFP4, strategy="tree")}}, 'weights: strategy = "tree" is not supported'),
         (
             {"config_groups": {"g": {**group(NVFP4), "format": "new"}}},
             "g: format = new cannot be read",

@@ -75,6 +75,8 @@ def test_refused_tensors(more: dict[str, Any], says: str, tmp_path: Path) -> Non
         ({"weight_quant_params": {"nbits": 5}}, "weight_quant_params: nbits = 5 is not supported"),
         ({"scale_quant_params": {"nbits": 8}}, "scale_quant_params = .* is not supported"),
         ({"learned": True}, "quant_config: learned = true is not understood"),
+        ({"weight_quant_params": {"nbits": 4, "rotated": 1}}, "weight_quant_params: rotated = 1 is not understood"),
+        ({"weight_quant_params": {"view_as_float": True}}, "view_as_float = true is not supported"),
     ],
 )
 def test_refused_settings(more: dict[str, Any], says: str, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_a_module_has_its_own_settings(tmp_path: Path) -> None:
         ({"mode": "mxfp4"}, "quantization: group_size = 16 is not supported, only 32 is"),
         ({"bits": 8}, r"scales is BF16 \[64, 6\], expected \[64, 3\] for \[64, 48\] of 8 bits in groups of 16"),
         ({"hadamard": 64}, "quantization: hadamard = 64 is not understood"),
+        ({"rotation": {"kind": "hadamard"}}, 'rotation: kind = "hadamard" is not understood'),
         ({"model.layers.0.mlp.up_proj": {"bits": 4, "group_size": 16, "x": 2}}, "up_proj: x = 2 is not understood"),
     ],
 )

@@ -100,6 +100,7 @@ def test_mixed_precision(tmp_path: Path) -> None:
         ({"has_zero_point": True}, "has_zero_point = true is not supported"),
         ({"rotation": "hadamard"}, r'quantization_config: rotation = "hadamard" is not understood'),
         ({"quantized_layers": {"x": {"quant_algo": "INT4"}}}, 'x: quant_algo = "INT4" is not supported'),
+        ({"quantized_layers": {"x": {"quant_algo": "FP8", "rank": 2}}}, "x: rank = 2 is not understood"),
     ],
 )
 def test_refused_settings(more: dict[str, Any], says: str, tmp_path: Path) -> None:

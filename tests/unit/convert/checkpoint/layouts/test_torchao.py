@@ -82,6 +82,7 @@ def test_refused_tensors(more: dict[str, Any], says: str, tmp_path: Path) -> Non
         ({"quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}}, '_type = "Int4WeightOnlyConfig" is not supp'),
         ({"quant_type": {"of_experts": {"_type": "Int8WeightOnlyConfig"}}}, "quant_type: of_experts is not supported"),
         ({"rotation": "spin"}, 'rotation = "spin" is not understood'),
+        ({"quant_type": {"default": {"_data": {"sparse": "2:4"}}}}, '_data: sparse = "2:4" is not understood'),
     ],
 )
 def test_refused_settings(more: dict[str, Any], says: str, tmp_path: Path) -> None:
