@@ -69,6 +69,7 @@ def granite_moe(weights: Weights) -> Weights:
     return {name.replace("output_linear", "switch_mlp.down_proj"): v for name, v in weights.items()}
 
 
+NESTED = ("qwen3_5", "qwen3_5_moe", "gemma3")  # the model is a part of one with pictures
 SANITIZE: dict[str, Callable[[Weights], Weights]] = {
     "qwen3_moe": lambda w: stacked(w, r"mlp\.experts\.(?P<e>\d+)\.", "mlp.switch_mlp."),
     "olmoe": lambda w: stacked(w, r"mlp\.experts\.(?P<e>\d+)\.", "mlp.switch_mlp."),
@@ -80,6 +81,9 @@ SANITIZE: dict[str, Callable[[Weights], Weights]] = {
     "mamba": turned,
     "mamba2": turned,
     "jamba": lambda w: turned(stacked(w, r"feed_forward\.experts\.(?P<e>\d+)\.", "feed_forward.switch_mlp.")),
+    "gemma3": lambda w: {f"language_model.{name}": v for name, v in w.items()},
+    "nemotron_h": turned,
+    "recurrent_gemma": lambda w: turned(w, ".conv_1d.weight"),
     "lfm2": lambda w: turned(w, ".conv.weight"),
 }
 
@@ -108,7 +112,7 @@ def write(settings: dict[str, Any], model_type: str, folder: Path, *, quantize: 
     folder.mkdir()
     save(folder / "model.safetensors", stored, {"format": "mlx"})
     how = {"group_size": GROUP, "bits": BITS, "mode": "affine"}
-    if model_type.startswith("qwen3_5"):
+    if model_type in NESTED:
         name = config["architectures"][0].replace("ForCausalLM", "ForConditionalGeneration")
         config = {"architectures": [name], "text_config": config}
     config |= {"model_type": model_type} | ({"quantization": how, "quantization_config": how} if quantize else {})

@@ -42,7 +42,7 @@ _GRANITE = Changes(
 )
 _EXPERTS = Changes(experts=_QWEN.experts)
 _JAMBA = Changes(".conv1d", experts=("feed_forward.switch_mlp.", "feed_forward.experts."))
-_UNCHANGED = ("llama", "mistral", "ministral3", "qwen2", "qwen3", "smollm3", "granite", "gemma", "gemma2",
+_UNCHANGED = ("llama", "mistral", "ministral3", "qwen2", "qwen3", "smollm3", "granite", "gemma", "gemma2", "gemma3",
               "gemma3_text", "phi3", "olmo2", "starcoder2", "glm4", "seed_oss")  # fmt: skip
 FAMILIES: dict[str, Changes] = {
     **dict.fromkeys(_UNCHANGED, Changes()),
@@ -52,6 +52,8 @@ FAMILIES: dict[str, Changes] = {
     **dict.fromkeys(("mamba", "mamba2"), Changes(".conv1d")),
     "jamba": _JAMBA,
     "lfm2": Changes(".conv"),
+    "nemotron_h": Changes(".conv1d"),
+    "recurrent_gemma": Changes(".conv_1d"),
 }
 
 

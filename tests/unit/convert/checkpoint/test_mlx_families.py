@@ -23,6 +23,7 @@ MODELS = {
     "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "qwen3_next": "qwen3next", "qwen3_5": "qwen35",
     "qwen3_5_moe": "qwen35moe", "granitemoe": "granitemoe", "granitemoehybrid": "granite-hybrid-biased",
     "mamba": "mamba-biased", "mamba2": "mamba2-biased", "jamba": "jamba-biased", "lfm2": "lfm2",
+    "gemma3": "gemma3", "nemotron_h": "nemotron-h", "recurrent_gemma": "recurrentgemma",
 }  # fmt: skip
 
 
