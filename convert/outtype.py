@@ -1,12 +1,13 @@
 """The type of each tensor: llama.cpp's converter's rules, so that the files are equal."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
-from .checkpoint import Dtype
+from .checkpoint import Dtype, StoredTensor
+from .checkpoint.dequantized import DequantizedTensor
 
 # `auto` keeps the checkpoint's own type; F64 is written as F32.
 OUTTYPES: dict[str, FileType] = {
@@ -36,9 +37,13 @@ def outtype(name: str) -> FileType | None:
     return OUTTYPES[key]
 
 
-def automatic(dtype: Dtype) -> FileType:
-    """The file type that keeps weights of this type unchanged."""
-    return _AUTO[dtype]
+def automatic(tensors: Iterable[StoredTensor]) -> FileType:
+    """The type of the first matrix. torch_dtype in the config is ignored: it is often wrong."""
+    for tensor in tensors:
+        kind = tensor.kept_as if isinstance(tensor, DequantizedTensor) else tensor.kept
+        if len(tensor.shape) >= 2 and isinstance(kind, Dtype):
+            return _AUTO[kind]
+    return FileType.F16
 
 
 def stated_type(file_type: FileType, kinds: Collection[GGMLType]) -> FileType:

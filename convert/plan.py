@@ -106,7 +106,8 @@ def prepare(
     if lacking:
         notes.append(f"a head that guesses tokens ahead is left out: the checkpoint lacks {_some(lacking)} of it")
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
-    kind = _automatic(chosen) if wanted is None or wanted is FileType.NVFP4 else wanted
+    sources = (tensor for _, some in chosen for tensor in some)
+    kind = automatic(sources) if wanted is None or wanted is FileType.NVFP4 else wanted
     jobs = [job for row, tensors in _ordered(chosen, stored) for job in _jobs(row, tensors, kind)]
     notes += _left_out(family, tensors, quantized, jobs)
     planned = [job.planned for job in jobs]
@@ -369,16 +370,6 @@ def _ordered(
         key = row.group or row.target
         last[key] = max([last.get(key, -1), *(position[id(tensor)] for tensor in tensors)])
     return sorted(chosen, key=lambda item: last[item[0].group or item[0].target])
-
-
-def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
-    """The type of the first matrix. torch_dtype in the config is ignored: it is often wrong."""
-    for _, tensors in chosen:
-        for tensor in tensors:
-            kept_as = tensor.kept_as if isinstance(tensor, DequantizedTensor) else tensor.kept
-            if len(tensor.shape) >= 2 and isinstance(kept_as, Dtype):
-                return automatic(kept_as)
-    return FileType.F16
 
 
 def _jobs(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> Iterator[TensorJob]:

@@ -109,6 +109,8 @@ def _matrices(
     changes: Changes, name: str, tensor: StoredTensor, plain: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """The original matrices of one matrix; none for the first of two that were one."""
+    if not isinstance(tensor.dtype, Dtype):  # no matrix without its scales: planning says so
+        return {name: tensor}
     stacked, single = changes.experts
     if stacked and stacked in name and len(tensor.shape) == 3:
         before, _, after = name.partition(stacked)
