@@ -92,7 +92,7 @@ def _four_bits(tensors: Tensors, name: str, state_tensor: StoredTensor) -> Matri
 
 def _scales(tensors: Tensors, absmax: StoredTensor, nested: list[str], state: Config) -> ReadRows:
     """Scales of blocks: (start, stop) -> f32 [stop - start]."""
-    if nested[0] not in tensors:
+    if state.get("nested_blocksize") is None and absmax.dtype != "U8":
         return lambda start, stop: numbers(absmax, start, stop)
     of_blocks, table = (need(tensors, name) for name in nested)
     block, offset = state.integer("nested_blocksize"), np.float32(state.number("nested_offset", positive=False))

@@ -51,7 +51,7 @@ IDLE = (
 )  # fmt: skip
 _IDLE_OF_GROUP = ("input_activations", "output_activations")
 _IDLE_OF_WEIGHTS = (
-    "num_bits", "symmetric", "group_size", "dynamic", "actorder", "observer", "observer_kwargs",
+    "symmetric", "group_size", "dynamic", "actorder", "observer", "observer_kwargs",
     "scale_dtype", "zp_dtype",
 )  # fmt: skip
 
@@ -109,6 +109,7 @@ def _groups(section: Config) -> list[_Group]:
                 raise group.wrong("targets", "regular expressions after re:") from None
         weights = group.section("weights")
         weights.expects("type", "int", "float")
+        weights.expects("num_bits", 2, 4, 8)
         weights.expects("strategy", "tensor", "channel", "group", "block", "tensor_group")
         found.append(_Group(tuple(targets), block_size(weights.get("block_structure"), weights, "block_structure")))
         group.refuse_unread(_IDLE_OF_GROUP)
@@ -163,7 +164,7 @@ def _packed(tensors: Tensors, name: str) -> Matrix:
 def _floats(tensors: Tensors, name: str, packed: StoredTensor) -> Matrix:
     scale, all_scale = f"{name}_scale", f"{name}_global_scale"
     parts = (scale, all_scale)
-    if all_scale not in tensors:
+    if all_scale not in tensors and need(tensors, scale).dtype != "F8_E4M3":
         return fp4(name, packed, need(tensors, scale), GGMLType.MXFP4, parts)
     of_input = f"{name.removesuffix('weight')}input_global_scale"
     given = 1 / number(tensors, of_input) if of_input in tensors else 1.0

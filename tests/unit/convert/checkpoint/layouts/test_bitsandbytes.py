@@ -98,6 +98,16 @@ def test_refused(settings: dict[str, Any], more: dict[str, Any], says: str, tmp_
         plan(tmp_path / "model")
 
 
+def test_nested_scales_that_are_lacking(tmp_path: Path) -> None:
+    def make(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+        parts, meant = four_bits(rng, rows, n, nested=True)
+        return {name: part for name, part in parts.items() if "nested_absmax" not in name}, meant
+
+    write(tmp_path / "model", FOUR, make)
+    with pytest.raises(HybridError, match=r"lacks .*weight\.nested_absmax, which its quantized weights need"):
+        plan(tmp_path / "model")
+
+
 def test_rows_in_another_order(tmp_path: Path) -> None:
     write(tmp_path / "model", EIGHT, eight_bits, order=2)
     with pytest.raises(HybridError, match=r"weight_format is 2: only rows in order \(0\) are read"):

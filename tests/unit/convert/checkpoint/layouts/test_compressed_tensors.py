@@ -118,6 +118,16 @@ def test_every_group_has_its_format(tmp_path: Path) -> None:
     compare(tmp_path / "model", expected, 2e-7)
 
 
+def test_a_factor_that_is_lacking(tmp_path: Path) -> None:
+    def make(rng: np.random.Generator, rows: int, n: int) -> tuple[Parts, np.ndarray]:
+        parts, meant = nvfp4(rng, rows, n)
+        return {name: part for name, part in parts.items() if "global" not in name}, meant
+
+    write(tmp_path / "model", settings(NVFP4, group(NVFP4, "Linear")), make)
+    with pytest.raises(HybridError, match=r"lacks .*weight_global_scale, which its quantized weights need"):
+        plan(tmp_path / "model")
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
