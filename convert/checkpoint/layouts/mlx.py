@@ -104,6 +104,9 @@ def _codes(words: np.ndarray, bits: int) -> np.ndarray:
     """u32 [rows, words] -> integers [rows, columns] of a stream of bits."""
     if 32 % bits == 0:
         return fields(words, bits)
-    each = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").reshape(len(words), -1, bits)
-    codes: np.ndarray = np.packbits(each, axis=2, bitorder="little")[:, :, 0]
-    return codes
+    # eight codes are in as many bytes as a code has bits
+    eight = np.zeros((len(words), words.shape[1] * 4 // bits, 8), np.uint8)
+    eight[:, :, :bits] = words.view(np.uint8).reshape(len(words), -1, bits)
+    shifts = np.arange(0, 8 * bits, bits, dtype=np.uint64)
+    codes = (eight.view("<u8") >> shifts).astype(np.uint8) & ((1 << bits) - 1)
+    return codes.reshape(len(words), -1)
