@@ -4,7 +4,7 @@ Rows of a matrix, and groups of its columns, are moved without computation. A fa
 of its own (quant/ggml/scales.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +19,12 @@ from .outtype import weight_type
 from .transforms import Transform
 
 
-def kept(row: Row, tensors: tuple[StoredTensor, ...]) -> tuple[StoredTensor, ...]:
-    """The sources of a row: unchanged if the file can keep their blocks, else with the values that they stand for."""
+def kept(row: Row, tensors: tuple[StoredTensor, ...], taken: Collection[str] = ()) -> tuple[StoredTensor, ...]:
+    """The sources of a row: unchanged if the file can keep their blocks, else with the values that they stand for.
+    taken: names of the family's own tensors."""
     if not any(isinstance(tensor, DequantizedTensor) and tensor.packed for tensor in tensors):
         return tensors
-    if _fits(row, tensors):
+    if _fits(row, tensors) and not any(name in taken for name, _ in factors(row, tensors)):
         return tensors
     return tuple(replace(t, packed=None) if isinstance(t, DequantizedTensor) else t for t in tensors)
 

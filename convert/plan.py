@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,9 +106,10 @@ def prepare(
     if lacking:
         notes.append(f"a head that guesses tokens ahead is left out: the checkpoint lacks {_some(lacking)} of it")
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
+    targets = {row.target for row, _ in chosen}
     sources = (tensor for _, some in chosen for tensor in some)
     kind = automatic(sources) if wanted is None or wanted is FileType.NVFP4 else wanted
-    jobs = [job for row, tensors in _ordered(chosen, stored) for job in _jobs(row, tensors, kind)]
+    jobs = [job for row, tensors in _ordered(chosen, stored) for job in _jobs(row, tensors, kind, targets)]
     notes += _left_out(family, tensors, quantized, jobs)
     planned = [job.planned for job in jobs]
     if wanted is FileType.NVFP4 and not vocab_only and not any(one.type is GGMLType.NVFP4 for one in planned):
@@ -372,9 +373,9 @@ def _ordered(
     return sorted(chosen, key=lambda item: last[item[0].group or item[0].target])
 
 
-def _jobs(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> Iterator[TensorJob]:
-    """The tensor of a row, and the tensors of factors that its kept blocks need."""
-    tensors = kept(row, tensors)
+def _jobs(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType, taken: Collection[str]) -> Iterator[TensorJob]:
+    """The tensor of a row, and the tensors of factors that its kept blocks need. taken: names of rows."""
+    tensors = kept(row, tensors, taken)
     yield _job(row, tensors, kind)
     for name, values in factors(row, tensors):
         yield _job(Row(name, values.shape, (), constant=values), (), kind)

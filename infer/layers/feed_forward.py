@@ -194,7 +194,7 @@ class MixtureOfExperts:
         sizes = {"gate": self.n_ff, "up": self.n_ff} if self.gated else {"up": self.n_ff}
         sizes = {"gate_up": 2 * self.n_ff} if self.fused else sizes
         self.w_in = {part: w.experts(f"{p}ffn_{part}_exps.weight", n_expert, n, n_in) for part, n in sizes.items()}
-        self.w_down = w.experts(p + "ffn_down_exps.weight", n_expert, n_in, self.n_ff)
+        self.w_down = w.experts(p + "ffn_down_exps.weight", n_expert, n_in, self.n_ff, factors=not self.factors)
         self.w_factors = w.vector(p + "ffn_down_exps.scale", n_expert) if self.factors else 0
         if self.latent:
             self._load_latent(w, self.latent)

@@ -55,10 +55,11 @@ class Weights:
         self._check(name, (n,) if rows == 1 and len(self.gguf.info(name).shape) == 1 else (rows, n))
         return self._weight(name, rows, n, 1)
 
-    def experts(self, name: str, n_expert: int, rows: int, n: int) -> Weight:
-        """A stack of `n_expert` matrices."""
+    def experts(self, name: str, n_expert: int, rows: int, n: int, *, factors: bool = True) -> Weight:
+        """A stack of `n_expert` matrices. factors: its tensor of factors (quant/ggml/scales.py), if there is any,
+        multiplies products; False: the layer reads it."""
         self._check(name, (n_expert, rows, n))
-        return self._weight(name, rows, n, n_expert)
+        return self._weight(name, rows, n, n_expert, factors=factors)
 
     def embedding(self, name: str, n: int) -> Weight:
         """A matrix with as many rows (the vocabulary) as the file has."""
@@ -69,7 +70,7 @@ class Weights:
         self.looked_up.add(name)
         return self._weight(name, shape[0], n, 1)
 
-    def _weight(self, name: str, rows: int, n: int, n_expert: int) -> Weight:
+    def _weight(self, name: str, rows: int, n: int, n_expert: int, *, factors: bool = True) -> Weight:
         kind = self.gguf.info(name).type
         if kind in NOT_WEIGHTS:
             where = self.gguf.path.name
@@ -85,9 +86,9 @@ class Weights:
             copy[:, : n * size] = raw.reshape(-1, n * size)
             raw = copy
             self.nbytes_padded += copy.nbytes
-        factors = self._factors(name, n_expert)
+        factor = self._factors(name, n_expert) if factors else 0
         lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
-        weight = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factors)
+        weight = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factor)
         self.matrices.append(weight)
         return weight
 

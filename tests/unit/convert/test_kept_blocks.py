@@ -121,7 +121,7 @@ def test_scales_that_gguf_has_not(kind: GGMLType, scale: int) -> None:
 
 
 def test_what_is_kept(tmp_path: Path) -> None:
-    """Not where columns of a scale are parted, values are computed, or the format has no place for a factor."""
+    """Not where columns of a scale are parted, values are computed, or a factor has no place (Gemma 4 has its own)."""
     write(tmp_path / "model", MODELOPT, nvfp4, factors=[])
     file = next(iter(Checkpoint(tmp_path / "model").tensors.values())).file
 
@@ -139,3 +139,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert not is_kept("blk.0.attn_q.weight", n=96)
     assert is_kept("token_embd.weight") and not is_kept("token_embd.weight", factor=0.5)
     assert not is_kept("blk.0.ffn_gate_inp.weight")
+    tensor = DequantizedTensor("x", Dtype.F32, (3, 128), file, 0, packed=block_floats(GGMLType.NVFP4, factor=0.5))
+    down = row("x", "blk.0.ffn_down.weight", 3, 128)
+    assert kept(down, (tensor,))[0].block_type is GGMLType.NVFP4
+    assert kept(down, (tensor,), {"blk.0.ffn_down.scale"})[0].block_type is None
