@@ -13,7 +13,8 @@ class File:
     def matrix(self, name: str, *shape: int) -> tuple[str, tuple[int, ...]]:
         return name, shape
 
-    experts = matrix
+    def experts(self, name: str, *shape: int, factors: bool = True) -> tuple[str, tuple[int, ...]]:
+        return self.matrix(name, *shape)
 
     def vector(self, name: str, n: int) -> int:
         return 1
