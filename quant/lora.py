@@ -11,6 +11,7 @@ from .ggml.adapter import Adapter, Given, open_all
 from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.progress import Progress
 from .ggml.reader import GGUFFile, TensorInfo
+from .ggml.rotation import rotation_of
 from .ggml.split import SplitWriter, open_gguf
 from .ggml.types import row_nbytes
 from .policy import is_quantized
@@ -45,6 +46,7 @@ def merge_lora(
     with open_gguf(src) as file:
         opened = open_all(adapters, str(file.get("general.architecture")))
         try:
+            _check_rotation(file, opened)
             thin = _thin(file, opened)
             writer = SplitWriter(dst, None, max_bytes=max_bytes)
             sources = [part.path for part in file.parts] + [adapter.path for adapter in opened]
@@ -68,6 +70,16 @@ def merge_lora(
         finally:
             for adapter in opened:
                 adapter.close()
+
+
+def _check_rotation(file: GGUFFile, adapters: Sequence[Adapter]) -> None:
+    rotation = rotation_of(file)
+    names = {name for adapter in adapters for name in adapter.names}
+    if rotation is not None and (rotated := names & rotation.folded):
+        raise UsageError(
+            f"{file.path.name}: {shown(min(rotated))} is rotated, and adapters cannot be merged into it. Load the "
+            "model with the adapters instead."
+        )
 
 
 def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:

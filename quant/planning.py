@@ -13,7 +13,7 @@ from .ggml.mixes import EMBEDDING, NEED_IMPORTANCE, OUTPUT
 from .ggml.reader import TensorInfo
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
-from .policy import ALIASES, TARGETS, Options, Reason, decide, is_quantized, model_of
+from .policy import ALIASES, TARGETS, Options, Reason, decide, is_quantized, keeps_ternary, model_of
 from .source import GGUFSource, Source
 
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
@@ -87,7 +87,7 @@ def plan_source(
     for t in tensors.values():
         decision = decisions[t.name]
         again = is_quantized(t.type) and is_quantized(decision.type) and decision.type is not t.type
-        if again and not allow_requantize:
+        if again and not allow_requantize and not keeps_ternary(t.type, decision.type):
             raise UsageError(
                 f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {decision.type.name} made from it is "
                 "worse than from the original. Start from the F32, F16 or BF16 file.",

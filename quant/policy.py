@@ -62,6 +62,7 @@ _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 TARGETS = (*_FLOATS, *RECIPES)
 # Shorter names that llama-quantize also takes.
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
+TERNARY = {GGMLType.PQ2_0, GGMLType.PTQ1_0, GGMLType.TQ1_0, GGMLType.TQ2_0}
 WRITABLE = {*ALIASES, *(kind.name for kind in TARGETS)}
 
 
@@ -84,6 +85,7 @@ class Reason(StrEnum):
     RECIPE = "recipe"
     CHOSEN = "chosen"
     SHAPE = "row is not whole blocks"
+    NOT_TERNARY = "not ternary"
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,11 @@ def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> ModelT
     )
 
 
+def keeps_ternary(source: GGMLType, target: GGMLType) -> bool:
+    """Whether ternary weights of one type are kept exactly in the other."""
+    return source in TERNARY and target in (GGMLType.PQ2_0, GGMLType.PTQ1_0)
+
+
 def type_named(name: str, option: str) -> GGMLType:
     """The writable type of this name. UsageError lists all."""
     kind = GGMLType.__members__.get(name.strip().upper())
@@ -170,6 +177,10 @@ def decide(
     if options.ssm_type is not SsmType.LIKE_LLAMA:
         ssm = [t for t in tensors.values() if is_small_ssm(t.name, tensors) and t.name not in decided]
         decided |= {t.name: Decision(_ssm_type(t, options.ssm_type), Reason.SSM) for t in ssm}
+    if target in (FileType.PQ2_0, FileType.PTQ1_0) and any(t.type in TERNARY for t in tensors.values()):
+        # a model that was trained ternary: its other matrices were not
+        others = [t for t in matrices.values() if t.type not in TERNARY and t.name not in decided]
+        decided |= {t.name: Decision(t.type, Reason.NOT_TERNARY) for t in others}
     rest = {name: t.shape for name, t in matrices.items() if name not in decided}
     if target in _FLOATS or options.pure:
         types = dict.fromkeys(rest, most)

@@ -9,10 +9,12 @@ from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import FormatError, shown
 from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.rotation import EMBEDDING, rotation_of
 from hybrid.quant.ggml.scales import input_scale_of, scale_of
 from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
 from ..program.builder import Weight, aligned_empty, round_up
+from ..program.operands import RowRotation
 
 # Tensors that need not be used: written by converters for other engines, or derived from the metadata.
 OPTIONAL = ("rope_freqs.weight",)
@@ -25,6 +27,7 @@ class Weights:
         self.gguf, self.adapters = gguf, adapters
         # tokens of a sequence; long contexts have other weights in some models; 0: not long
         self.n_ctx = n_ctx
+        self.rotation = rotation_of(gguf)
         self.used: set[str] = set()
         self.looked_up: set[str] = set()  # tables of which a pass reads only a few rows
         self.matrices: list[Weight] = []
@@ -88,9 +91,25 @@ class Weights:
             self.nbytes_padded += copy.nbytes
         factor = self._factors(name, n_expert) if factors else 0
         lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
-        weight = Weight(name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factor)
+        weight = Weight(
+            name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factor, self._turn(name, n)
+        )
         self.matrices.append(weight)
         return weight
+
+    def _turn(self, name: str, n: int) -> RowRotation | None:
+        """The rotation of a matrix with rows of n values."""
+        rotation = self.rotation
+        if rotation is None or not (name in rotation.folded or (name == EMBEDDING and rotation.restored)):
+            return None
+        key = "signs", n
+        if key not in self.shared:
+            self.shared[key] = self.keep(rotation.signs[n])
+        places = rotation.places(name, n)
+        moved = "places", n
+        if places is not None and moved not in self.shared:
+            self.shared[moved] = self.keep(places)
+        return RowRotation(rotation.block, self.shared[key], 0 if places is None else self.shared[moved])
 
     def _factors(self, name: str, n_expert: int) -> int:
         """Address of the factors of a matrix; 0 without any. Inputs are not quantized by scales: theirs are ignored."""

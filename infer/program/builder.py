@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..kernels.emit.isa import ISA, host
 from ..kernels.products.inputs import SquareSums, square_sums
-from ..kernels.rows import elementwise
+from ..kernels.rows import elementwise, hadamard
 from ..kernels.rows.layer_norm import layer_norm
 from .operands import Batch, Buffer, Columns, Ref, Rows, Weight, round_up
 from .products import FEW_COLUMNS, GEMV_COLUMNS, Products
@@ -55,6 +55,11 @@ class Builder(Recorder):
             out=out,
             n=out.n,
         )
+        if (turn := table.turn) is not None:
+            self.op(
+                hadamard.restore, name="restore", count=self.batch.n_tok, x=out, n=out.n, block=turn.block,
+                scale=hadamard.normalization(turn.block), signs=turn.signs,
+            )  # fmt: skip
 
     def output_rows(self, x: Rows) -> Rows:
         """Copy the rows for which logits are wanted."""
@@ -94,9 +99,12 @@ class Builder(Recorder):
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None, *, out: Rows | None = None) -> Rows:
         """y = W x for every column, times its factor, plus B (A x) of every adapter, added one after the other.
 
+        An index in `columns` names rows of the batch's tokens.
         out: where y is written, for example part of wider rows; None: new rows.
         """
-        columns = columns or self.tokens
+        columns, given = columns or self.tokens, x
+        if w.turn is not None:
+            x = self.products.rotated(x, w.turn, columns if not columns.index else self.tokens)
         if self.inputs is not None:
             sums, counts = self.inputs.addresses(w.name, w.n_expert, x.n)
             self.op(
@@ -113,7 +121,7 @@ class Builder(Recorder):
         if w.factors:
             self.op(elementwise.scale_groups, name="scale", groups=columns.groups, x=y, factors=w.factors, n=y.n)
         for a, b in w.lora:
-            thin = self.products.product(x, a, "lora_a", columns)
+            thin = self.products.product(given, a, "lora_a", columns)
             added = self.products.product(thin, b, "lora_b", replace(columns, index=0))
             self.op(elementwise.add_groups, name="lora_add", groups=columns.groups, x=y, residual=added, n=y.n)
         return y

@@ -49,6 +49,15 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class RowRotation:
+    """A rotation of rows (kernels/rows/hadamard.py): addresses of signs and places (0: all stay)."""
+
+    block: int
+    signs: int
+    places: int = 0
+
+
+@dataclass(frozen=True)
 class Weight:
     """A matrix (or a stack of them, one per expert) in memory: `rows` rows of `n` values of type `kind`."""
 
@@ -62,6 +71,7 @@ class Weight:
     keep: object = field(default=None, compare=False, repr=False)  # owner of the memory
     lora: tuple[tuple["Weight", "Weight"], ...] = ()  # pairs (A, B): B A is added to the matrix
     factors: int = 0  # address of f32 [n_expert] that multiply the products; 0: none
+    turn: "RowRotation | None" = None  # its rows are rotated, and so must be the inputs of products
 
     @property
     def expert_stride(self) -> int:

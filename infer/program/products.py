@@ -13,8 +13,9 @@ from hybrid.quant.ggml.types import GGMLType
 from ..kernels.build.jit import Kernel
 from ..kernels.emit.isa import ISA
 from ..kernels.products import gemm, gemv, gemv_columns, pack, pack_codes
+from ..kernels.rows import hadamard
 from ..kernels.weights import INT_BLOCKS
-from .operands import ALIGN, Buffer, Columns, Ref, Rows, Weight, round_up
+from .operands import ALIGN, Buffer, Columns, Ref, RowRotation, Rows, Weight, round_up
 from .record import OpFields, Recorder
 
 GEMV_COLUMNS = 3  # up to this many columns are multiplied one at a time
@@ -54,6 +55,7 @@ class Products:
         narrow, wide = gemm.tiles(self.isa)
         self.tile = narrow if recorder.capacity <= narrow.cols else wide
         self._packed: dict[_Packing, Packed] = {}
+        self._rotated: dict[tuple[Rows, RowRotation, object], Rows] = {}
 
     def way(self, few: bool) -> Way:
         """How columns are multiplied. few: each group is expected to be small."""
@@ -69,6 +71,7 @@ class Products:
         """y = W x for every column. out: where y is written; None: new rows."""
         recorder, way = self.recorder, self.way(columns.few)
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
+        assert w.turn is None or any(x == y and w.turn == turn for (_, turn, _), y in self._rotated.items()), name
         integer = not self.exact and w.kind in INT_BLOCKS
         # BF16 weights are multiplied in pairs
         bf16_pairs = self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
@@ -114,6 +117,18 @@ class Products:
     def forget(self, x: Rows) -> None:
         """Forget packed columns of x's buffer, because its values change from here on."""
         self._packed = {key: packed for key, packed in self._packed.items() if key[0].base != x.base}
+        self._rotated = {key: rows for key, rows in self._rotated.items() if key[0].base != x.base}
+
+    def rotated(self, x: Rows, turn: RowRotation, columns: Columns) -> Rows:
+        """The rows of x as inputs of rotated weights, made once for all weights with this rotation."""
+        if (key := (x, turn, columns.groups)) not in self._rotated:
+            recorder = self.recorder
+            out = self._rotated[key] = recorder.rows(x.n, columns.capacity)
+            recorder.op(
+                hadamard.rotate, name="rotate", groups=columns.groups, x=x, out=out, n=x.n, block=turn.block,
+                scale=hadamard.normalization(turn.block), signs=turn.signs, places=turn.places or None,
+            )  # fmt: skip
+        return self._rotated[key]
 
     def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
         way, width = self.way(columns.few), self.width(columns.few)

@@ -413,6 +413,7 @@ def test_a_chat_is_kept_and_gone_on_with(
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")  # a line per chat in the list
     options = ("run", files["q8_0"], "-n", 5, "--temp", 0, "--system", "Be brief.")
     assert "no earlier chat with q8_0.gguf" in failed(cli("run", files["q8_0"], "--continue"), code=2)
     keyboard.send_text("What is a cache?\r/fork side\rAnd a file?\r\x04")

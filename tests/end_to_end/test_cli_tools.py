@@ -74,7 +74,7 @@ def test_a_chat_goes_on_by_files(files: dict[str, Path], cli: Cli, tmp_path: Pat
 def test_results_of_several_calls(
     files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A required call is one call, so the test allows several."""
+    """A required call is one call, so the test allows several, which differ."""
     with monkeypatch.context() as patch:
         patch.setattr(ChatOptions, "several", property(lambda asked: True))
         _results_of_several_calls(files, cli, tmp_path, tools)
@@ -83,12 +83,12 @@ def test_results_of_several_calls(
 def _results_of_several_calls(files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
     model, state = templated(cli, files["q8_0"], GRANITE, tmp_path), tmp_path / "chat.state"
     chat = ["run", model, "--state", state, "--temp", "1", "--seed", "5", "--json"]
-    first = json.loads(ok(cli(*chat, "--tools", tools, "--tool-choice", "get_time", "-p", "Time?", "-n", "120")))
+    first = json.loads(ok(cli(*chat, "--tools", tools, "--tool-choice", "get_weather", "-p", "Rain?", "-n", "200")))
     assert first["reason"] == "length"
     whole = [call for call in first["tool_calls"] if call["function"]["arguments"].endswith("}")]
     assert len(whole) > 1
     message = failed(cli(*chat, "-p", "12:00", *ENDS), code=2)
-    assert f"the chat waits for {len(whole)} results (get_time, get_time" in message
+    assert f"the chat waits for {len(whole)} results (get_weather, get_weather" in message
     ok(cli(*chat, "-p", json.dumps(["12:00"] * len(whole)), *ENDS))
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from .. import rotation
 from ..errors import UnsupportedError, shown
 from ..reader import GGUFFile
 
@@ -106,17 +107,15 @@ _NEUTRAL: Mapping[str, Any] = {
     "rope.scaling.yarn_attn_factor": lambda value, read: _is_unscaled(read),
     "rope.scaling.yarn_beta_fast": lambda value, read: _is_unscaled(read),
     "rope.scaling.yarn_beta_slow": lambda value, read: _is_unscaled(read),
-    "rope.scaling.yarn_ext_factor": lambda value, read: _is_unscaled(read),
+    "rope.scaling.yarn_ext_factor": lambda value, read: value in (-1, 1),  # -1: by the type
     "rope.scaling.yarn_log_multiplier": lambda value, read: _is_unscaled(read),
-    # llama.cpp's Phi-3 attends to all positions; ours reads hybrid.attention.sliding_window
-    "phi3.attention.sliding_window": ANY,
-    "phimoe.attention.sliding_window": ANY,
 }
 _TOP_LEVEL = re.compile(  # prefixes of facts about a file, and of tools that write some
     r"(general|tokenizer|split|quantize|imatrix|hybrid|adapter|mradermacher|unsloth|gguf|GGUF|comment|converter)\."
 )
 _NOTED_OF_TOKENIZERS = re.compile(r"tokenizer\.ggml\.(normalizer\.(?!lowercase|strip_accents).*|suppress_tokens)")
 
+_WINDOWS = "hybrid.attention.sliding_window"
 _Read = Callable[[str], Any]  # the value of a key of the architecture, or None
 
 
@@ -144,17 +143,17 @@ def unread_notes(gguf: GGUFFile, arch: str, read: Collection[str]) -> list[str]:
 
 def judged(gguf: GGUFFile, arch: str, read: Collection[str]) -> Iterator[Unread]:
     """The verdict on every key of the file that is not in `read`."""
-    known = {*read, *_READ_BY_LAYERS.get(arch, ())}
+    known = {*read, *_READ_BY_LAYERS.get(arch, ()), *rotation.KEYS}
 
     def value(name: str) -> Any:
         return gguf.get(f"{arch}.{name}", None)
 
     for key in gguf.metadata:
         if key not in known:
-            yield Unread(key, *_verdict(gguf, arch, key, value))
+            yield Unread(key, *_verdict(gguf, arch, key, value, known))
 
 
-def _verdict(gguf: GGUFFile, arch: str, key: str, read: _Read) -> tuple[Verdict, str]:
+def _verdict(gguf: GGUFFile, arch: str, key: str, read: _Read, known: Collection[str]) -> tuple[Verdict, str]:
     prefix, _, name = key.partition(".")
     if prefix == "general":
         return _of_general(gguf, key)
@@ -164,7 +163,7 @@ def _verdict(gguf: GGUFFile, arch: str, key: str, read: _Read) -> tuple[Verdict,
     if _ROTATED.search(key):
         return "refused", "weights are rotated, and without the inverse the result would be noise"
     if prefix == arch:
-        return _of_architecture(gguf, arch, name, read)
+        return _of_architecture(gguf, arch, name, read, known)
     if prefix == "xielu":
         return "refused", "parameters of an activation"
     if prefix == "hybrid" and not name.startswith(("tokenizer.", "quantize.")):
@@ -186,7 +185,7 @@ def _is_quantized(tensor: Any) -> bool:
     return tensor.type.name not in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")
 
 
-def _of_architecture(gguf: GGUFFile, arch: str, name: str, read: _Read) -> tuple[Verdict, str]:
+def _of_architecture(gguf: GGUFFile, arch: str, name: str, read: _Read, known: Collection[str]) -> tuple[Verdict, str]:
     for pattern, why in _PASSED.items():
         if re.fullmatch(pattern, name):
             return "passed", why
@@ -195,8 +194,11 @@ def _of_architecture(gguf: GGUFFile, arch: str, name: str, read: _Read) -> tuple
         return "passed", _TENSORS if assumed is ANY else f"{arch} always has this value"
     if not _COMPUTES.fullmatch(name):
         return "noted", "unknown"
-    if assumed is None and _is_neutral(_NEUTRAL.get(f"{arch}.{name}", _NEUTRAL.get(name)), read(name), read):
+    if assumed is None and _is_neutral(_NEUTRAL.get(name), read(name), read):
         return "passed", "it has its neutral value"
+    if name == "attention.sliding_window" and _WINDOWS in known:
+        # llama.cpp has no windows in these architectures, whatever its converter wrote
+        return ("passed", "read in our key") if _WINDOWS in gguf.metadata else ("noted", "no window, as in llama.cpp")
     return "refused", "it changes what is computed"
 
 

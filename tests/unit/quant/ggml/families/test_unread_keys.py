@@ -91,7 +91,6 @@ def test_keys_that_change_the_result(key: str, neutral: Any, others: list[Any], 
 @pytest.mark.parametrize(
     "key",
     [
-        "prism.hadamard.version",
         "prism.hadamard.anything",
         "prism.new",
         "onebit.hadamard_q4_0",
@@ -145,7 +144,14 @@ def test_what_families_assume(tmp_path: Path) -> None:
     assert verdict(tmp_path, "falcon.tensor_data_layout", "jploski", "falcon") == "passed"
     assert verdict(tmp_path, "falcon.tensor_data_layout", "other", "falcon") == "refused"
     assert verdict(tmp_path, "zaya.expert_used_count", 2, "zaya") == "refused"
-    assert verdict(tmp_path, "phi3.attention.sliding_window", 64, "phi3") == "passed"
+
+
+def test_windows_that_llama_cpp_does_not_have(tmp_path: Path) -> None:
+    window, ours = "phi3.attention.sliding_window", "hybrid.attention.sliding_window"
+    for keys, expected in (({window: 64}, "noted"), ({window: 64, ours: 64}, "passed"), ({window: 512}, "passed")):
+        with model(tmp_path, keys, "phi3") as gguf:
+            found = {unread.key: unread.verdict for unread in judged(gguf, "phi3", {*READ, ours})}
+            assert found[window] == expected
 
 
 def test_a_note_names_three(tmp_path: Path) -> None:
