@@ -69,7 +69,9 @@ _PASSED = {
     r"vocab_size|features_length|block_size|context_length": _TENSORS,
     r"attention\.(head_count|head_count_kv|key_length|value_length)(_swa)?": _TENSORS,
     r"(expert_|expert_shared_|expert_chunk_)?feed_forward_length|expert_shared_count": _TENSORS,
-    r"embedding_length_out|n_deepstack_layers|deepstack_mapping|dense_\w*feat\w*": "of parts that are not run",
+    r"embedding_length_out|n_deepstack_layers|deepstack_mapping|dense_\w*feat\w*|(vision|audio|mm)\..*": (
+        "of parts that are not run"
+    ),
     r"pooling_type|classifier\..*|decoder_.*|target_.*|nextn_.*": "of other uses of the model",
     r"rope\.scaling\.finetuned": "a fact about the training",
 }

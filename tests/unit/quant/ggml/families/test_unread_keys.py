@@ -127,6 +127,7 @@ def test_the_layout_of_blocks_counts_only_for_quantized_tensors(tmp_path: Path) 
         ("mradermacher.quantize_version", "2", "passed"),
         ("llama.vocab_size", 9, "passed"),
         ("llama.pooling_type", 1, "passed"),
+        ("llama.vision.attention.head_count", 8, "passed"),
         ("llama.attention.value_length", 9, "passed"),
         ("llama.rope.scaling.finetuned", True, "passed"),
     ],
