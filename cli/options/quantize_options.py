@@ -1,5 +1,6 @@
 """Options of `hybrid quantize`: the goal, the types of matrices, the importance matrix, the written file."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,6 +97,12 @@ class Types:
         list[str] | None,
         typer.Option(metavar="REGEX=TYPE", help="Type of the matrices whose names match. May be repeated."),
     ] = None
+    tensor_type_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File of such types, separated by spaces or line feeds; --tensor-type goes first."
+        ),
+    ] = None
     output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Type of the output matrix.")] = None
     token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Type of the token embedding.")] = (
         None
@@ -110,11 +117,18 @@ class Types:
         return Options(
             ssm_type=self.ssm_type,
             pure=self.pure,
-            tensor_types=tuple(_tensor_type(text) for text in self.tensor_type or ()),
+            tensor_types=tuple(self._tensor_types()),
             output_type=type_named(output, "--output-tensor-type") if output else None,
             embedding_type=type_named(embedding, "--token-embedding-type") if embedding else None,
             leave_output=self.leave_output_tensor,
         )
+
+    def _tensor_types(self) -> Iterator[tuple[str, Any]]:
+        for text in self.tensor_type or ():
+            yield _tensor_type(text, "--tensor-type")
+        if self.tensor_type_file is not None:
+            for text in text_options.read_text(self.tensor_type_file).split():
+                yield _tensor_type(text, f"{shown(self.tensor_type_file)}:")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,11 +210,11 @@ class Writing:
         }
 
 
-def _tensor_type(text: str) -> tuple[str, Any]:
+def _tensor_type(text: str, where: str) -> tuple[str, Any]:
     pattern, equals, name = text.rpartition("=")
     if not equals or not pattern:
-        raise UsageError(f"--tensor-type {shown(text)}: expected REGEX=TYPE, for example ssm_in=Q8_0.")
-    return pattern, type_named(name, f"--tensor-type {shown(text)}")
+        raise UsageError(f"{where} {shown(text)}: expected REGEX=TYPE, for example ssm_in=Q8_0.")
+    return pattern, type_named(name, f"{where} {shown(text)}")
 
 
 def _pair(text: str) -> tuple[str, tuple[Any, ValueType]]:

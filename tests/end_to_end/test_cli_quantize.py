@@ -112,6 +112,15 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
     with GGUFFile.open(target) as f:
         overridden = [f.metadata[k] for k in ("general.name", "x.n", "x.f", "x.b")]
     assert overridden == ["a b", -3, 0.5, True]
+    rules = tmp_path / "rules.txt"
+    rules.write_text("ssm_in=Q5_K attn_q=Q8_0\n\nffn_up=Q4_0\n")
+    chosen = ["--tensor-type-file", rules, "--tensor-type", "ssm_in=Q6_K", "--json", "--dry-run"]
+    types = {t["name"]: t["target"] for t in json.loads(ok(cli("quantize", files["bf16"], target, "q3_k", *chosen)))}
+    assert types["blk.0.ssm_in.weight"] == "Q6_K" and types["blk.2.attn_q.weight"] == "Q8_0"
+    assert {kind for name, kind in types.items() if "ffn_up" in name} == {"Q4_0"}
+    rules.write_text("attn_q")
+    err = failed(cli("quantize", files["bf16"], target, "q3_k", "--tensor-type-file", rules), code=2)
+    assert "rules.txt: attn_q: expected REGEX=TYPE" in err
     pure = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_K_M", "--pure", "--json", "--dry-run")))
     assert {t["target"] for t in pure} == {"F32", "Q4_K"}
 
