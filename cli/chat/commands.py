@@ -64,6 +64,7 @@ COMMANDS = {
     ),
     "/stats": ChatCommand(about_commands.statistics, "tokens, speed and memory so far"),
     "/help": ChatCommand(about_commands.help_, "this list"),
+    "/?": ChatCommand(about_commands.help_, ""),
     "/quit": ChatCommand(about_commands.leave, ""),
     "/bye": ChatCommand(about_commands.leave, ""),
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .saved_chats import Keeper
 
 N_PREDICT = "n_predict"  # the setting that is no sampler's: maximum tokens of an answer
-_COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
+_COMMAND = re.compile(r"/([a-z]+|\?)(?=\s|$)")
 
 
 class Leave(Exception):  # noqa: N818  no error

@@ -31,8 +31,8 @@ def names() -> dict[str, str]:
 
 
 def set_(chat: ChatSession, argument: str) -> None:
-    """Prints all settings or one, or changes one."""
-    name, _, text = argument.partition(" ")
+    """Prints all settings or one, or changes one. The word `parameter` before a name is skipped, as ollama has it."""
+    name, _, text = argument.removeprefix("parameter ").partition(" ")
     if not name:
         console.note("\n".join(_lines(chat)))
         return

@@ -3,7 +3,7 @@
 import pytest
 
 from hybrid.cli import aliases
-from hybrid.cli.main import COMMANDS, load
+from hybrid.cli.main import COMMANDS, LazyGroup, load
 from hybrid.quant.ggml.errors import UsageError
 
 FA = "-fa is ignored: attention never stores its scores"
@@ -76,6 +76,13 @@ def test_options_without_effect_are_ignored_with_a_note(given: str, left: str, i
 def test_what_is_unknown_or_missing(command: str, given: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         translated(command, *given.split())
+
+
+def test_a_command_that_is_an_option_here_is_named() -> None:
+    group = LazyGroup(name="hybrid")
+    for name, option in {"help": "hybrid COMMAND --help", "version": "hybrid --version"}.items():
+        with pytest.raises(UsageError, match=option):
+            group.resolve_command(None, [name, "run"])
 
 
 def test_every_alias_stands_for_an_option() -> None:

@@ -125,7 +125,7 @@ def sources(package: str) -> list[Path]:
 
 OPTION = re.compile(r"--[a-z]|(?:^|[\s('])-[a-zA-Z]\b")
 COMMAND = re.compile(rf"\bhybrid (?:{'|'.join(COMMANDS)})\b")
-CHAT_COMMAND = re.compile(rf"(?:^|\s)(?:{'|'.join(name.split()[0] for name in OF_CHAT)})\b")
+CHAT_COMMAND = re.compile(rf"(?:^|\s)(?:{'|'.join(re.escape(name.split()[0]) for name in OF_CHAT)})\b")
 
 
 @pytest.mark.parametrize("package", LIBRARY)

@@ -33,7 +33,7 @@ def session(model: FakeModel, *lines: str | type[BaseException]) -> ChatSession:
 
 def test_the_loop_answers_and_obeys_commands(capsys: pytest.CaptureFixture[str]) -> None:
     model = FakeModel("Hello.", "Hi.")
-    chat = session(model, "hi", "", KeyboardInterrupt, "/regen", "/save", "/nonsense", "/help", "/exit", "never")
+    chat = session(model, "hi", "", KeyboardInterrupt, "/regen", "/save", "/nonsense", "/?", "/exit", "never")
     chat.loop()
     out, err = capsys.readouterr()
     assert out == "Hello.\n\nHi.\n\n"

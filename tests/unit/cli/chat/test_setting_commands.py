@@ -57,6 +57,7 @@ def test_all_settings_are_shown(chat: ChatSession, capsys: pytest.CaptureFixture
     [
         ("temp 0.2", "temp  0.2  (set)", "temp", 0.2),
         ("--temp 0.2", "--temp  0.2  (set)", "temp", 0.2),
+        ("parameter temperature 0.2", "temperature  0.2  (set)", "temp", 0.2),
         ("top_k 7", "top_k  7  (set)", "top_k", 7),
         ("top-k 7", "top-k  7  (set)", "top_k", 7),
         ("greedy on", "greedy  on  (set)", "temp", 0.0),
