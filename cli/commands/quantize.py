@@ -89,7 +89,7 @@ def quantize(
     options, start = types.options(), time.perf_counter()
     if not goal.given and output is not None and output.name.upper() in WRITABLE:  # IN TYPE
         goal, output = replace(goal, target=output.name), None
-    goal.check()
+    goal.check(output)
     if output is None and not dry_run:
         output = output_name.beside(source, goal.target)
     output = output or Path()  # a dry run, in which only workers write

@@ -11,6 +11,7 @@ from hybrid.quant import Options, SsmType
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
+from hybrid.quant.planning import file_type
 from hybrid.quant.policy import type_named
 
 from . import text_options
@@ -63,8 +64,13 @@ class Goal:
         """The number of goals that were given."""
         return 4 - (self.target, self.target_bpw, self.target_size, self.max_kld).count(None)
 
-    def check(self) -> None:
-        """UsageError: the options contradict each other, or one is missing."""
+    def check(self, output: Path | None = None) -> None:
+        """UsageError: the options contradict each other, or one is missing; or `output` is no name of a GGUF file, and
+        so may be a TYPE that was misspelled or stands in the wrong place."""
+        if output is not None and not self.given and output.suffix != ".gguf":
+            file_type(output.name)
+        if output is not None and (self.target or "").endswith(".gguf"):
+            raise UsageError(f"OUT comes before TYPE: hybrid quantize IN {shown(self.target)} {shown(output)}")
         if self.given != 1:
             raise UsageError("give one of TYPE (for example Q4_K_M), --target-bpw, --target-size and --max-kld.")
         if self.file is not None and self.target is not None:

@@ -139,7 +139,7 @@ def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
         if not ggufs:
             expected = "MODEL is a .gguf file or a Hugging Face folder with config.json."
             raise UsageError(f"{shown(folder)} holds no config.json and no .gguf file. {expected}")
-        names = ", ".join(shown(path.name) for path in ggufs[:LISTED]) + ", ..." * (len(ggufs) > LISTED)
+        names = ", ".join(shown(path) for path in ggufs[:LISTED]) + ", ..." * (len(ggufs) > LISTED)
         raise UsageError(f"{shown(folder)} holds {len(ggufs)} .gguf files. Name one of them: {names}.")
     target = cache_paths.cache_path(folder)
     made_of = {"folder": str(folder.resolve())}

@@ -75,6 +75,9 @@ def test_quantize_names_the_output(cli: Cli, files: dict[str, Path], tmp_path: P
     says = failed(cli("quantize", model, "--target-bpw", "4"), code=2)
     assert "the name of the output is missing" in says
     assert "give one of TYPE (for example Q4_K_M), --target-bpw" in failed(cli("quantize", model, "x.gguf"), code=2)
+    assert "Q9 is not a file type. Choose one of F32" in failed(cli("quantize", model, "Q9"), code=2)
+    says = failed(cli("quantize", model, "q8_0", "x.gguf"), code=2)
+    assert "OUT comes before TYPE: hybrid quantize IN x.gguf q8_0" in says
 
 
 @pytest.mark.slow

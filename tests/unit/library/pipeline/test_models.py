@@ -1,6 +1,7 @@
 """Accepted values of MODEL, and when a folder is converted again."""
 
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,7 +58,8 @@ def test_a_folder_with_one_gguf_is_that_file(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").touch()
     assert models.resolve(tmp_path) == tmp_path / "a.gguf"
     (tmp_path / "b.gguf").touch()
-    with pytest.raises(UsageError, match=r"holds 2 \.gguf files\. Name one of them: a\.gguf, b\.gguf"):
+    names = re.escape(f"{tmp_path / 'a.gguf'}, {tmp_path / 'b.gguf'}")
+    with pytest.raises(UsageError, match=rf"holds 2 \.gguf files\. Name one of them: {names}"):
         models.resolve(tmp_path)
 
 
