@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..cluster.prompts import ClusterBatch
 
 CHAT_TOKENS_WITHOUT_TEMPLATE = 128  # without a template a model does not stop by itself
-BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}, and the form of their answers'
+BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT}, which is continued, or {"messages": [...]}'
 PARALLEL = 8
 
 

@@ -185,6 +185,10 @@ async def handle(request: Request, error: Exception) -> JSONResponse:
         known = [path for each in request.app.state.endpoints for path in each.paths]
         error = RequestError(unknown_route(request.url.path, known), status=404)
         return for_path(request.url.path, of_exception(error))
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        told = f"{request.url.path} takes {allowed}; found {request.method}"
+        error = HTTPException(405, shown(told, LONGEST_PATH), error.headers)
     response = for_path(request.url.path, of_exception(error))
     if not isinstance(error, HTTPException):
         response.headers["Connection"] = "close"

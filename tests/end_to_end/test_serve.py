@@ -147,7 +147,9 @@ def test_what_is_refused_is_named(server: Server) -> None:
     }.items():
         assert (error := server.http.post(wrong, json={}).json()["error"])["code"] == 404
         assert error["message"] == says
-    assert server.http.delete("/v1/models").status_code == 405
+    wrong = server.http.delete("/v1/models")
+    assert wrong.status_code == 405
+    assert wrong.json()["error"]["message"] == f"/v1/models takes {wrong.headers['allow']}; found DELETE"
     other = server.http.post("/v1/conversations/c1")
     assert other.status_code == 405 and set(other.headers["allow"].split(", ")) == {"GET", "HEAD", "DELETE"}
 

@@ -42,7 +42,11 @@ class LineSettings:
         """The settings of a line, or None if it has none. Raises UsageError for an unknown field or a wrong value."""
         unknown = [name for name in line if name not in KNOWN]
         if unknown:
-            raise UsageError(f"unknown field {shown(unknown[0])}. There are: {', '.join(KNOWN)}.")
+            import difflib  # slow to import
+
+            near = difflib.get_close_matches(unknown[0], KNOWN, 1, 0.7)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"unknown field {shown(unknown[0])}.{hint} There are: {', '.join(KNOWN)}.")
         sampling = {name: line[name] for name in requested.FIELDS if line.get(name) is not None}
         most = next((line[name] for name in LIMITS if line.get(name) is not None), None)
         if most is not None and (type(most) is not int or most < -1):

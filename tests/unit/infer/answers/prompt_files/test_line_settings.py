@@ -18,7 +18,8 @@ from hybrid.quant.ggml.errors import UsageError
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ({"max_token": 5}, "unknown field max_token. There are: prompt, messages, id, stop"),
+        ({"max_token": 5}, "unknown field max_token. Did you mean max_tokens\\? There are: prompt, messages, id, stop"),
+        ({"colour": 5}, "unknown field colour. There are: prompt, messages, id, stop"),
         ({"max_tokens": "5"}, "its limit is 5, expected a number of tokens"),
         ({"n_predict": -2}, "its limit is -2"),
         ({"stop": 5}, "its stop is 5, expected a text or a list of texts"),
