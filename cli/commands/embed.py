@@ -36,6 +36,9 @@ def embed(
         Path | None,
         typer.Option("-f", "--file", help="File of texts, one per line, in UTF-8; - reads stdin.", show_default=False),
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option("-p", "--prompt", metavar="TEXT", help="Texts, one per line, instead of a file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object.")] = False,
     as_npy: Annotated[bool, typer.Option("--npy", help="Write a NumPy array, f32 [lines, values].")] = False,
     output: Annotated[
@@ -72,15 +75,18 @@ def embed(
     vector does not depend on the other lines, not in one bit. An empty line is a text, also. Vectors are written as
     text, one line of numbers per text, unless --json or --npy is given.
     """
-    if file is None:
-        raise typer.BadParameter("Missing option '-f': the texts, one per line")
+    if file is None and prompt is None:
+        raise typer.BadParameter("Missing option '-f' (a file of texts, one per line) or '-p' (a text)")
+    if file is not None and prompt is not None:
+        raise typer.BadParameter("-f and -p: give one of them")
     if as_json and as_npy:
         raise typer.BadParameter("--json and --npy: give one of them")
     if as_npy and output is None and sys.stdout.isatty():
         raise typer.BadParameter("--npy writes bytes: name a file with -o, or send them to a program")
     if output is not None and output.is_dir():
         raise UsageError(f"{shown(output)} is a folder. Name a file.")
-    lines = lines_of(text_options.read_text(file))
+    text = text_options.checked(prompt or "", "-p") if file is None else text_options.read_text(file)
+    lines = lines_of(text) or [""]
     path = models.resolve(model, console.SCREEN)
     from hybrid.infer.evaluate.embed import Embedder, Pooling
 

@@ -104,6 +104,9 @@ def test_a_model_that_generates(pooling: str, files: dict[str, Path], lines: Pat
     single.write_text("Keys and values")
     assert cli(*command, "-o", tmp_path / "b.npy", "--pooling", pooling, "-f", single)[0] == 0
     assert (np.load(tmp_path / "b.npy")[0] == vectors[3]).all()
+    command[2:4] = ["-p", "Keys and values"]
+    assert cli(*command, "-o", tmp_path / "c.npy", "--pooling", pooling)[0] == 0
+    assert (tmp_path / "c.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 
 def test_what_is_refused(encoder: Path, lines: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
@@ -115,6 +118,7 @@ def test_what_is_refused(encoder: Path, lines: Path, tmp_path: Path, refused: Ca
     assert "text 2" in line
     assert "Missing option '-f'" in refused("embed", encoder, code=2)
     assert "give one of them" in refused("embed", encoder, "-f", lines, "--json", "--npy", code=2)
+    assert "-f and -p: give one of them" in refused("embed", encoder, "-f", lines, "-p", "x", code=2)
     assert "is a folder" in refused("embed", encoder, "-f", lines, "-o", tmp_path, code=2)
     assert "cannot be written" in refused("embed", encoder, "-f", lines, "-o", tmp_path / "no" / "x", code=1)
     assert "it makes embeddings only. Use `hybrid embed`." in refused("run", encoder, "-p", "x", code=1)
