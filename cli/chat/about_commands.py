@@ -11,6 +11,7 @@ KEYS = (
     'Alt-Enter, a \\ at the end of the line, or """ around several lines: a longer message; pasted lines are one. '
     "Tab completes. Ctrl-C stops an answer."
 )
+INDENT = 12  # of the values of /stats
 
 
 def leave(chat: ChatSession, _: str) -> None:
@@ -46,7 +47,7 @@ def statistics_text(conversation: Conversation) -> str:
         if cache is not None
         else "nothing (--checkpoint-budget 0)"
     )
-    lines = [
+    lines = [  # names of INDENT characters
         f"context     {held} of {model.n_ctx} tokens, {console.size(memory)}",
         f"prompt      {stats.n_prompt} tokens processed{console.rate(stats.n_prompt, stats.prompt_seconds)}, "
         f"{stats.n_reused} were there already",
@@ -57,4 +58,4 @@ def statistics_text(conversation: Conversation) -> str:
         lines.append(f"thoughts    {stats.n_thought} of these tokens")
     if stats.n_calls:
         lines.append(f"calls       {stats.n_calls}")
-    return "\n".join(lines)
+    return "\n".join(console.folded(line, INDENT) for line in lines)

@@ -38,9 +38,9 @@ def model(chat: ChatSession, argument: str) -> None:
         chat.keeper = chat.keeper.moved_to(conversation)
     before.close()
     reads = "; it reads the conversation when you write next" * bool(conversation.turns.path)
-    console.note(f"{title(after)}{reads}")
+    console.paragraph(f"{title(after)}{reads}")
     if conversation.template is None:
-        console.note("it has no chat template: it continues your text instead of answering it")
+        console.paragraph("it has no chat template: it continues your text instead of answering it")
 
 
 def title(model: "LoadedModel") -> str:

@@ -88,7 +88,7 @@ def chat(model: "LoadedModel", start: Start) -> None:
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
     session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
-    console.note(f"{title(model)}. /help lists commands.")
+    console.paragraph(f"{title(model)}. /help lists commands.")
     for line in told_first(model, start, template, most):
         console.paragraph(line)
     path = start.state or (saved_chats.last(model) if start.go_on else saved_chats.new(model))

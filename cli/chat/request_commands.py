@@ -32,7 +32,7 @@ def skip(chat: ChatSession, _: str) -> None:
     if chat.call is None:
         raise UsageError("no call waits for a result.")
     chat.skipped = chat.conversation.turns.head
-    console.note("the model gets no result; your next message is a question")
+    console.paragraph("the model gets no result; your next message is a question")
 
 
 def think(chat: ChatSession, argument: str) -> None:
@@ -58,7 +58,7 @@ def system(chat: ChatSession, argument: str) -> None:
     if conversation.system:
         console.note(console.harmless(conversation.system))
     else:
-        console.note("there is no system message (/system TEXT sets one)")
+        console.paragraph("there is no system message (/system TEXT sets one)")
 
 
 def files_of_tools(chat: ChatSession, typed: str) -> Words:

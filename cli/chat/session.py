@@ -95,7 +95,7 @@ class ChatSession:
         while True:
             try:
                 if interrupted:
-                    console.note("press Ctrl-C again to leave; Ctrl-D and /exit leave also")
+                    console.paragraph("press Ctrl-C again to leave; Ctrl-D and /exit leave also")
                 text = self.read(self.prompt)
             except EOFError:
                 return
@@ -216,9 +216,9 @@ class ChatSession:
     def _say_what_is_missing(self) -> None:
         result, reading = self.conversation.result, self.conversation.reading
         if result is not None and reading is not None and reading.answer(result).cut:
-            console.note("the last call was cut off: the model will not see it, and it gets no result")
+            console.paragraph("the last call was cut off: the model will not see it, and it gets no result")
         if result is not None and result.reason == "length" and self.conversation.template is not None:
-            console.note(f"the answer ended at the limit of {len(result.ids)} tokens (/set n-predict N)")
+            console.paragraph(f"the answer ended at the limit of {len(result.ids)} tokens (/set n-predict N)")
         if result is not None and result.discarded and not self.said_so:
             console.paragraph(tokens_left_out(self.conversation.model, result.discarded))
             self.said_so = True

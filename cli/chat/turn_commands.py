@@ -19,7 +19,7 @@ def clear(chat: ChatSession, _: str) -> None:
     if kept:
         path = saved_chats.new(chat.conversation.model)
         chat.keeper = saved_chats.Keeper(chat.conversation, path, among_chats=True)
-    console.note("a new conversation begins" + "; `hybrid state` lists the one so far" * kept)
+    console.paragraph("a new conversation begins" + "; `hybrid state` lists the one so far" * kept)
 
 
 def regenerate(chat: ChatSession, _: str) -> None:
@@ -30,7 +30,7 @@ def regenerate(chat: ChatSession, _: str) -> None:
 
 def undo(chat: ChatSession, _: str) -> None:
     turn = chat.conversation.undo()
-    console.note(f"taken back: {turn.title[:60]} (/switch {turn.number} goes there again)")
+    console.paragraph(f"taken back: {turn.title[:60]} (/switch {turn.number} goes there again)")
 
 
 def edit(chat: ChatSession, argument: str) -> None:
