@@ -60,7 +60,7 @@ def models(
     what = ", ".join(console.one_line(removal.name) for removal in planned)
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"to remove {what} ({size}) needs an answer. Add --yes.")
+            raise UsageError(f"{what} ({size}) is not removed: there is no terminal to ask in. Add --yes.")
         typer.confirm(f"Remove {what} ({size})?", abort=True, err=True)
     for each in planned:
         removal.remove(each)

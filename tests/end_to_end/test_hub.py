@@ -491,7 +491,7 @@ def test_models_lists_and_removes(
         (str(mine), "file", "Q8_0", "jamba"),
     }
     assert listed["org/g:Q8_0", "gguf"]["nbytes"] == small["q8_0"].stat().st_size
-    assert "Add --yes" in error_of(cli, "models", "rm", "org/g:Q8_0")
+    assert "is not removed: there is no terminal to ask in. Add --yes." in error_of(cli, "models", "rm", "org/g:Q8_0")
     assert f"{mine} is your own" in error_of(cli, "models", "rm", mine, "--yes")
     assert "org/none is not here" in error_of(cli, "models", "rm", "org/none", "--yes")
     assert cli("models", "rm", "org/g:Q8_0", "org/jamba:Q8_0", "--yes")[0] == 0
