@@ -16,7 +16,7 @@ BITS = {
     FileType.Q3_K_L: 4.30, FileType.Q4_0: 4.66, FileType.Q4_1: 5.12, FileType.Q4_K_S: 4.67, FileType.Q4_K_M: 4.89,
     FileType.Q5_0: 5.21, FileType.Q5_1: 5.65, FileType.Q5_K_S: 5.57, FileType.Q5_K_M: 5.70, FileType.Q6_K: 6.56,
     FileType.Q8_0: 8.50, FileType.MXFP4_MOE: 4.25, FileType.NVFP4: 4.50, FileType.F16: 16.0, FileType.BF16: 16.0,
-    FileType.F32: 32.0,
+    FileType.F32: 32.0, FileType.PQ2_0: 2.13, FileType.PTQ1_0: 1.75,
 }  # fmt: skip
 
 # Other names of file types, and names of mixes that begin with one of ours.
