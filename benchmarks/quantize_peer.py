@@ -205,7 +205,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--peer", type=Path, required=True, help="folder of llama-quantize")
-    parser.add_argument("--types", nargs="*", default=[t.name for t in TARGETS])
+    parser.add_argument("--types", nargs="*", default=[t.name for t in TARGETS if not t.name.startswith("P")])
     parser.add_argument("--imatrix", type=Path, help="a file, or the word random")
     parser.add_argument("--slow-model", type=Path, help="replaces the models for the IQ types")
     parser.add_argument("--threads", type=int, default=2)

@@ -108,7 +108,8 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--calibration", type=Path, required=True)
     parser.add_argument("--chunks", type=int, default=30)
-    parser.add_argument("--recipes", nargs="*", default=[t.name for t in FILE_TYPES])
+    of_llama_cpp = [t.name for t in FILE_TYPES if not t.name.startswith("P")]
+    parser.add_argument("--recipes", nargs="*", default=of_llama_cpp)
     parser.add_argument("--peer", type=Path, help="folder of llama-perplexity")
     parser.add_argument("--rows", type=Path)
     args = parser.parse_args()

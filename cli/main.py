@@ -322,5 +322,5 @@ def main() -> None:
     # When text that is executed (dataclasses do that) is interrupted, CPython notes that it will end by SIGINT instead
     # of with an exit code, even if the interrupt is caught. The next such text makes it forget.
     exec("")
-    gc.freeze()  # searching what is left for garbage would take 0.2 s of the exit
+    gc.freeze()  # a search for garbage among the remaining objects would take 0.2 s
     sys.exit(result if code is None else code)

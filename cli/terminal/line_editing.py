@@ -51,7 +51,7 @@ def prompt_reader(
         folder = cache_paths.state_dir()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "history").touch(mode=0o600)
-        (folder / "history").chmod(0o600)  # what was typed is nobody else's business
+        (folder / "history").chmod(0o600)  # other users must not read the prompts
         history = FileHistory(str(folder / "history"))
 
     keys = KeyBindings()

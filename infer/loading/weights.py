@@ -91,13 +91,14 @@ class Weights:
             self.nbytes_padded += copy.nbytes
         factor = self._factors(name, n_expert) if factors else 0
         lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
+        rotation = self._rotation(name, n)
         weight = Weight(
-            name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factor, self._turn(name, n)
+            name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factor, rotation
         )
         self.matrices.append(weight)
         return weight
 
-    def _turn(self, name: str, n: int) -> RowRotation | None:
+    def _rotation(self, name: str, n: int) -> RowRotation | None:
         """The rotation of a matrix with rows of n values."""
         rotation = self.rotation
         if rotation is None or not (name in rotation.folded or (name == EMBEDDING and rotation.restored)):

@@ -55,10 +55,10 @@ class Builder(Recorder):
             out=out,
             n=out.n,
         )
-        if (turn := table.turn) is not None:
+        if (rotation := table.rotation) is not None:
             self.op(
-                hadamard.restore, name="restore", count=self.batch.n_tok, x=out, n=out.n, block=turn.block,
-                scale=hadamard.normalization(turn.block), signs=turn.signs,
+                hadamard.restore, name="restore", count=self.batch.n_tok, x=out, n=out.n, block=rotation.block,
+                scale=hadamard.normalization(rotation.block), signs=rotation.signs,
             )  # fmt: skip
 
     def output_rows(self, x: Rows) -> Rows:
@@ -103,8 +103,8 @@ class Builder(Recorder):
         out: where y is written, for example part of wider rows; None: new rows.
         """
         columns, given = columns or self.tokens, x
-        if w.turn is not None:
-            x = self.products.rotated(x, w.turn, columns if not columns.index else self.tokens)
+        if w.rotation is not None:
+            x = self.products.rotated(x, w.rotation, columns if not columns.index else self.tokens)
         if self.inputs is not None:
             sums, counts = self.inputs.addresses(w.name, w.n_expert, x.n)
             self.op(

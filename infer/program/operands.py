@@ -71,7 +71,7 @@ class Weight:
     keep: object = field(default=None, compare=False, repr=False)  # owner of the memory
     lora: tuple[tuple["Weight", "Weight"], ...] = ()  # pairs (A, B): B A is added to the matrix
     factors: int = 0  # address of f32 [n_expert] that multiply the products; 0: none
-    turn: "RowRotation | None" = None  # its rows are rotated, and so must be the inputs of products
+    rotation: "RowRotation | None" = None  # its rows are rotated, and so must be the inputs of products
 
     @property
     def expert_stride(self) -> int:

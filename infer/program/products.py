@@ -71,7 +71,9 @@ class Products:
         """y = W x for every column. out: where y is written; None: new rows."""
         recorder, way = self.recorder, self.way(columns.few)
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
-        assert w.turn is None or any(x == y and w.turn == turn for (_, turn, _), y in self._rotated.items()), name
+        assert w.rotation is None or any(
+            x == y and w.rotation == rotation for (_, rotation, _), y in self._rotated.items()
+        ), name
         integer = not self.exact and w.kind in INT_BLOCKS
         # BF16 weights are multiplied in pairs
         bf16_pairs = self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
@@ -119,14 +121,14 @@ class Products:
         self._packed = {key: packed for key, packed in self._packed.items() if key[0].base != x.base}
         self._rotated = {key: rows for key, rows in self._rotated.items() if key[0].base != x.base}
 
-    def rotated(self, x: Rows, turn: RowRotation, columns: Columns) -> Rows:
+    def rotated(self, x: Rows, rotation: RowRotation, columns: Columns) -> Rows:
         """The rows of x as inputs of rotated weights, made once for all weights with this rotation."""
-        if (key := (x, turn, columns.groups)) not in self._rotated:
+        if (key := (x, rotation, columns.groups)) not in self._rotated:
             recorder = self.recorder
             out = self._rotated[key] = recorder.rows(x.n, columns.capacity)
             recorder.op(
-                hadamard.rotate, name="rotate", groups=columns.groups, x=x, out=out, n=x.n, block=turn.block,
-                scale=hadamard.normalization(turn.block), signs=turn.signs, places=turn.places or None,
+                hadamard.rotate, name="rotate", groups=columns.groups, x=x, out=out, n=x.n, block=rotation.block,
+                scale=hadamard.normalization(rotation.block), signs=rotation.signs, places=rotation.places or None,
             )  # fmt: skip
         return self._rotated[key]
 

@@ -2,8 +2,8 @@
 
 Rows of the weights in `weight_names` are stored as H (s * w): H is a normalized Walsh-Hadamard transform of each block
 of `block_size` values, s the signs of a row, which all weights with rows of one length share. Products need their
-inputs rotated, rows of the embedding are rotated back (infer/kernels/rows/hadamard.py). Nothing else in a file tells
-that: what is not understood here is refused, since the result would be noise.
+inputs rotated, rows of the embedding are rotated back (infer/kernels/rows/hadamard.py). No other key tells that
+weights are rotated. A key or value that is not understood is refused, since the result would be noise.
 """
 
 import re

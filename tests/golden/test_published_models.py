@@ -5,6 +5,9 @@ published/NAME.json, made with torch 2.14.1 and transformers 5.24.0 in float32: 
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +79,28 @@ def test_perplexity(capsys: pytest.CaptureFixture[str], prose: Path, tmp_path: P
         assert run([*command, *options]) == 0
         values.append(float(json.loads(capsys.readouterr().out)["ppl"]))
     assert abs(values[0] / values[1] - 1) < 0.02 and 5 < values[1] < 40
+
+
+def test_a_required_tool_is_called(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One call, with arguments that fit the schema."""
+    from hybrid.cli.main import run
+
+    city = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"]}
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([{"type": "function", "function": {"name": "weather", "parameters": city}}]))
+    command = ["run", str(published("smollm2")), "Weather in Paris and in Rome?", "--tools", str(tools), "--temp", "0"]
+    assert run([*command, "--tool-choice", "weather", "--exact"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    call = json.loads(json.loads(line)["function"]["arguments"])
+    assert json.loads(line)["function"]["name"] == "weather" and list(call) == ["city"] and "Paris" in call["city"]
+
+
+def test_llm_asks_it(tmp_path: Path) -> None:
+    """Through the plug-in, as `llm -m hybrid/FILE QUESTION`."""
+    model = f"hybrid/{published('smollm2').resolve()}"
+    told = subprocess.run(
+        [sys.executable, "-m", "llm", "-m", model, "-o", "temperature", "0", "--no-log", "Say hello."],
+        env=os.environ | {"LLM_USER_PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    assert "hello" in told.stdout.lower()

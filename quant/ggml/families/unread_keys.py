@@ -4,7 +4,7 @@ llama.cpp ignores every key that it does not know. A key that changes the result
 file would load and talk noise. `judged` sorts keys without a reader into three kinds:
 
     refused    changes the result, and is not neutral: the file is refused
-    noted      nobody knows what it means: a line names it once
+    noted      its meaning is unknown: a line names it once
     passed     cannot change the result: sizes that tensors also show, facts about the file, rests of other programs
 """
 
@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from .. import rotation
 from ..errors import UnsupportedError, shown
 from ..reader import GGUFFile
+from ..types import TRAITS
 
 Verdict = Literal["refused", "noted", "passed"]
 MOST_NAMED = 3  # keys that a note names
@@ -40,7 +41,6 @@ _ASSUMED: Mapping[str, Mapping[str, Any]] = {
     "bert": {"attention.causal": False},
     "ernie4_5-moe": {"interleave_moe_layer_step": ANY, "leading_dense_block_count": ANY},
     "falcon": {"tensor_data_layout": "jploski"},
-    "glm5-next": {"hyper_connection.epsilon": ANY},
     "lfm2moe": {"expert_gating_func": 2},
     "llama4": {"interleave_moe_layer_step": ANY},
     "minimax-01": {"attention.recurrent_layers": ANY},
@@ -86,31 +86,31 @@ _COMPUTES = re.compile(
 # Neutral values besides 0, false, "" and none: a value, or whether a value is neutral in this file.
 _NEUTRAL: Mapping[str, Any] = {
     "attention.causal": True,
-    "attention.layer_norm_epsilon": lambda value, read: value == read("attention.layer_norm_rms_epsilon"),
-    "attention.layer_norm_rms_epsilon": lambda value, read: value == read("attention.layer_norm_epsilon"),
+    "attention.layer_norm_epsilon": lambda value, of: value == of("attention.layer_norm_rms_epsilon"),
+    "attention.layer_norm_rms_epsilon": lambda value, of: value == of("attention.layer_norm_epsilon"),
     "attention.output_scale": 1,
-    "attention.scale": lambda value, read: _is_near(value, _head_size(read) ** -0.5),
-    "attention.sliding_window": lambda value, read: value >= read("context_length"),
+    "attention.scale": lambda value, of: _is_near(value, _head_size(of) ** -0.5),
+    "attention.sliding_window": lambda value, of: value >= of("context_length"),
     "attention.value_scale": 1,
     "embedding_scale": 1,
     "expert_group_count": 1,
-    "expert_group_used_count": lambda value, read: value == max(1, read("expert_group_count") or 1),
+    "expert_group_used_count": lambda value, of: value == max(1, of("expert_group_count") or 1),
     "expert_weights_scale": 1,
     "logit_scale": 1,
     "residual_scale": 1,
-    "rope.dimension_count": lambda value, read: value == _head_size(read),
-    "rope.dimension_sections": lambda value, read: True,  # of pictures: a text has three equal positions
-    "rope.freq_base_swa": lambda value, read: value == read("rope.freq_base"),
+    "rope.dimension_count": lambda value, of: value == _head_size(of),
+    "rope.dimension_sections": lambda value, of: True,  # of pictures: a text has three equal positions
+    "rope.freq_base_swa": lambda value, of: value == of("rope.freq_base"),
     "rope.scale_linear": 1,
     "rope.scaling.attn_factor": 1,
     "rope.scaling.factor": 1,
-    "rope.scaling.original_context_length": lambda value, read: _is_unscaled(read),
-    "rope.scaling.type": lambda value, read: value == "none" or (value == "linear" and _is_unscaled(read)),
-    "rope.scaling.yarn_attn_factor": lambda value, read: _is_unscaled(read),
-    "rope.scaling.yarn_beta_fast": lambda value, read: _is_unscaled(read),
-    "rope.scaling.yarn_beta_slow": lambda value, read: _is_unscaled(read),
-    "rope.scaling.yarn_ext_factor": lambda value, read: value in (-1, 1),  # -1: by the type
-    "rope.scaling.yarn_log_multiplier": lambda value, read: _is_unscaled(read),
+    "rope.scaling.original_context_length": lambda value, of: _is_unscaled(of),
+    "rope.scaling.type": lambda value, of: value == "none" or (value == "linear" and _is_unscaled(of)),
+    "rope.scaling.yarn_attn_factor": lambda value, of: _is_unscaled(of),
+    "rope.scaling.yarn_beta_fast": lambda value, of: _is_unscaled(of),
+    "rope.scaling.yarn_beta_slow": lambda value, of: _is_unscaled(of),
+    "rope.scaling.yarn_ext_factor": lambda value, of: value in (-1, 1),  # -1: by the type
+    "rope.scaling.yarn_log_multiplier": lambda value, of: _is_unscaled(of),
 }
 _TOP_LEVEL = re.compile(  # prefixes of facts about a file, and of tools that write some
     r"(general|tokenizer|split|quantize|imatrix|hybrid|adapter|mradermacher|unsloth|gguf|GGUF|comment|converter)\."
@@ -118,7 +118,7 @@ _TOP_LEVEL = re.compile(  # prefixes of facts about a file, and of tools that wr
 _NOTED_OF_TOKENIZERS = re.compile(r"tokenizer\.ggml\.(normalizer\.(?!lowercase|strip_accents).*|suppress_tokens)")
 
 _WINDOWS = "hybrid.attention.sliding_window"
-_Read = Callable[[str], Any]  # the value of a key of the architecture, or None
+_Lookup = Callable[[str], Any]  # the value of a key of the architecture, or None
 
 
 def check_unread(gguf: GGUFFile, arch: str, read: Collection[str]) -> None:
@@ -155,7 +155,7 @@ def judged(gguf: GGUFFile, arch: str, read: Collection[str]) -> Iterator[Unread]
             yield Unread(key, *_verdict(gguf, arch, key, value, known))
 
 
-def _verdict(gguf: GGUFFile, arch: str, key: str, read: _Read, known: Collection[str]) -> tuple[Verdict, str]:
+def _verdict(gguf: GGUFFile, arch: str, key: str, of: _Lookup, known: Collection[str]) -> tuple[Verdict, str]:
     prefix, _, name = key.partition(".")
     if prefix == "general":
         return _of_general(gguf, key)
@@ -165,63 +165,63 @@ def _verdict(gguf: GGUFFile, arch: str, key: str, read: _Read, known: Collection
     if _ROTATED.search(key):
         return "refused", "weights are rotated, and without the inverse the result would be noise"
     if prefix == arch:
-        return _of_architecture(gguf, arch, name, read, known)
+        return _of_architecture(gguf, arch, name, of, known)
     if prefix == "xielu":
         return "refused", "parameters of an activation"
     if prefix == "hybrid" and not name.startswith(("tokenizer.", "quantize.")):
-        return ("refused", "it changes what is computed") if _COMPUTES.fullmatch(name) else ("noted", "unknown")
+        return ("refused", "it changes the result") if _COMPUTES.fullmatch(name) else ("noted", "unknown")
     if _TOP_LEVEL.match(key) or f"{prefix}.block_count" in gguf.metadata:
         return "passed", "a fact about the file, or of another architecture"
     return "noted", "unknown"
 
 
 def _of_general(gguf: GGUFFile, key: str) -> tuple[Verdict, str]:
-    if key == "general.quantization_version" and gguf.get(key) != 2 and any(map(_is_quantized, gguf.tensors.values())):
+    if (
+        key == "general.quantization_version"
+        and gguf.get(key) != 2
+        and any(TRAITS[tensor.type].block > 1 for tensor in gguf.tensors.values())
+    ):
         return "refused", "blocks of weights have another layout"
     if key.startswith("general.tensor_extra.") and key.removeprefix("general.tensor_extra.") not in ("name", "prec_a4"):
         return "refused", "it changes the values of tensors"
     return "passed", "a fact about the file"
 
 
-def _is_quantized(tensor: Any) -> bool:
-    return tensor.type.name not in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")
-
-
-def _of_architecture(gguf: GGUFFile, arch: str, name: str, read: _Read, known: Collection[str]) -> tuple[Verdict, str]:
+def _of_architecture(gguf: GGUFFile, arch: str, name: str, of: _Lookup, known: Collection[str]) -> tuple[Verdict, str]:
     for pattern, why in _PASSED.items():
         if re.fullmatch(pattern, name):
             return "passed", why
     assumed = _ASSUMED.get(arch, {}).get(name)
-    if assumed is ANY or (assumed is not None and read(name) == assumed):
+    if assumed is ANY or (assumed is not None and of(name) == assumed):
         return "passed", _TENSORS if assumed is ANY else f"{arch} always has this value"
     if not _COMPUTES.fullmatch(name):
         return "noted", "unknown"
-    if assumed is None and _is_neutral(_NEUTRAL.get(name), read(name), read):
+    if assumed is None and _is_neutral(_NEUTRAL.get(name), of(name), of):
         return "passed", "it has its neutral value"
     if name == "attention.sliding_window" and _WINDOWS in known:
         # llama.cpp has no windows in these architectures, whatever its converter wrote
         return ("passed", "read in our key") if _WINDOWS in gguf.metadata else ("noted", "no window, as in llama.cpp")
-    return "refused", "it changes what is computed"
+    return "refused", "it changes the result"
 
 
-def _is_neutral(neutral: Any, value: Any, read: _Read) -> bool:
+def _is_neutral(neutral: Any, value: Any, of: _Lookup) -> bool:
     if neutral is ANY or neutral is True:
         return neutral is ANY or value is True
     values = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(values, list):
         return callable(neutral) or not any(values)
     if callable(neutral):
-        return not values or bool(neutral(values, read))
+        return not values or bool(neutral(values, of))
     return values in (0, "", "none") or (neutral is not None and values == neutral)
 
 
-def _is_unscaled(read: _Read) -> bool:
-    return (read("rope.scaling.factor") or 1) == 1 and read("rope.scaling.type") in (None, "none", "linear")
+def _is_unscaled(of: _Lookup) -> bool:
+    return (of("rope.scaling.factor") or 1) == 1 and of("rope.scaling.type") in (None, "none", "linear")
 
 
-def _head_size(read: _Read) -> float:
-    heads = read("attention.head_count")
-    size = read("attention.key_length") or (read("embedding_length") or 0) / (heads if isinstance(heads, int) else 1)
+def _head_size(of: _Lookup) -> float:
+    heads = of("attention.head_count")
+    size = of("attention.key_length") or (of("embedding_length") or 0) / (heads if isinstance(heads, int) else 1)
     return float(size) or 1.0
 
 
