@@ -21,7 +21,7 @@ import numpy as np
 from hybrid.infer.bench.machine import Machine, measure_machine
 from hybrid.infer.bench.params import parse_ints
 from hybrid.infer.bench.tables import duration, markdown_table
-from hybrid.infer.kernels.attention.kv import KV_TYPES
+from hybrid.infer.kernels.attention.kv import KV_TYPES, cache_types
 from hybrid.infer.kernels.build.jit import compile_kernels
 from hybrid.infer.kernels.execute import EXECUTE
 from hybrid.infer.layers.attention import Attention
@@ -50,7 +50,7 @@ class Row:
 
 def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, repetitions: int, cap: float) -> Row:
     """Time one layer. heads: query heads / KV heads x values of a head; with ":n" the last n of a key are its value."""
-    kind, layer = KV_TYPES[kv_type], _layer(0, heads, cap)
+    kind, layer = cache_types(kv_type), _layer(0, heads, cap)
     n_ctx = depth + n_tok
     of_layer = layer.memory()[0].bytes_per_token(kind) * n_ctx
     n_layer = 1 if n_tok > 1 else min(MOST_LAYERS, math.ceil(LARGE / of_layer))

@@ -36,7 +36,7 @@ OPTIONS = {
     "-sys": "--system", "--system-prompt": "--system",
     "-cnv": "--no-raw", "--conversation": "--no-raw", "--template": "--no-raw",
     "-no-cnv": "--raw", "--no-conversation": "--raw", "--no-template": "--raw",
-    "-ctk": "--kv-type", "--cache-type-k": "--kv-type", "-ctv": "--kv-type", "--cache-type-v": "--kv-type",
+    "-ctk": "--k-type", "--cache-type-k": "--k-type", "-ctv": "--v-type", "--cache-type-v": "--v-type",
     "-s": "--seed",
     "-np": "--parallel",
     "--repetition-penalty": "--repeat-penalty",
@@ -72,7 +72,6 @@ IGNORED: dict[str, tuple[tuple[str, ...], str]] = {
     "--jinja": ((), "chat templates are always Jinja"),
 }
 _NUMBERS = ("int", "int range", "float", "float range")
-_KV = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,7 @@ def applicable(params: Sequence[Any]) -> dict[str, str]:
 def translated(params: Sequence[Any], args: Sequence[str], path: str) -> Translated:
     """The command line `args` in our names. path: the command's, for messages.
 
-    Underscores in names of options become dashes. Raises UsageError for an unknown option, with the nearest known one,
-    and for two types of keys and values.
+    Underscores in names of options become dashes. Raises UsageError for an unknown option, with the nearest known one.
     """
     line = _Line(params, args, path)
     while line.rest:
@@ -105,13 +103,11 @@ def translated(params: Sequence[Any], args: Sequence[str], path: str) -> Transla
             line.written += [arg, *line.rest]
             break
         line.read(arg)
-    if len(set(line.kv.values())) > 1:
-        raise UsageError(f"{' and '.join(line.kv)} differ: keys and values have one type here (--kv-type).")
     return Translated(line.model + line.written, line.ignored)
 
 
 class _Line:
-    """A command line while it is translated. kv: types of keys and of values by the name they were given with."""
+    """A command line while it is translated."""
 
     def __init__(self, params: Sequence[Any], args: Sequence[str], path: str) -> None:
         self.known, self.aliases, self.path = _options(params), applicable(params), path
@@ -119,7 +115,6 @@ class _Line:
         self.written: list[str] = []
         self.model: list[str] = []
         self.ignored: dict[str, str] = {}
-        self.kv: dict[str, str] = {}
 
     def read(self, arg: str) -> None:
         """Translates `arg`, and takes the values that follow it."""
@@ -138,20 +133,17 @@ class _Line:
         else:
             raise UsageError(_unknown(name, [*self.known, *self.aliases], self.path))
 
-    def _option(self, name: str, equals: str, value: str, given: str = "") -> str:
-        """Our own option; returns its value. given: its name on the command line, if that is another."""
+    def _option(self, name: str, equals: str, value: str, given: str = "") -> None:
+        """Our own option. given: its name on the command line, if that is another."""
         ours = VALUES.get(given or name, {})
         value, values = ours.get(value, value), [ours.get(text, text) for text in self._values(name, equals)]
         self.written += [name + equals + value, *values]
-        return value if equals else "".join(values)
 
     def _alias(self, alias: str, equals: str, value: str) -> None:
         if (ours := self.aliases[alias]) == "MODEL":
             self.model.append(value if equals else self._required(alias))
             return
-        found = self._option(ours, equals, value, alias)
-        if alias in _KV:
-            self.kv[alias] = found
+        self._option(ours, equals, value, alias)
 
     def _ignore(self, name: str, dashed: str, equals: str) -> None:
         values, self.ignored[name] = IGNORED[dashed]

@@ -76,6 +76,9 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     ),
     Remedy.CHECKPOINTS: (_if_used("--state-dir", "Give --checkpoint-budget, or leave out --state-dir."),),
     Remedy.KV_TYPE: (Sentence("Use --kv-type {value}."),),
+    Remedy.SAY_IF_ROTATED: (
+        Sentence("Add --rotated if llama.cpp was built since April 2026, --not-rotated if it is older."),
+    ),
     Remedy.KV_TYPE_OR_WITHOUT_STATE: (
         _if_used("--state", "Use --kv-type {value}, or start without --state."),
         _if_used("--continue", "Use --kv-type {value}, or start without --continue."),

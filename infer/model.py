@@ -29,7 +29,7 @@ from hybrid.quant.ggml.split import open_gguf
 
 from .engine.engine import Engine
 from .engine.op_times import OpTime
-from .kernels.attention.kv import KV_TYPES
+from .kernels.attention.kv import cache_types
 from .kernels.build.jit import CompileProgress
 from .loading.model_file import ModelFile
 from .loading.options import LoadFields, LoadOptions, NumaName, Precision, merged
@@ -106,7 +106,7 @@ class LoadedModel:
             n_ubatch=given.n_ubatch,
             n_threads=given.n_threads or default_threads(),
             exact=given.exact,
-            kv_type=KV_TYPES[kv_type],
+            kv_type=cache_types(kv_type),
             spare=given.checkpoint_budget,
             adapters=adapters,
             beside=given.beside,

@@ -235,7 +235,7 @@ class Sequence(Slot):
             cached = describe_cache(cache, [] if shifted else self.tokens, checkpoints, self.owner)
         header = StateHeader(
             runner.file.fingerprint, runner.file.description, len(self.tokens), extra or self.extra, cached[0],
-            runner.memory.computed(self.slot) if shifted else None,
+            runner.memory.computed(self.slot) if shifted else None, runner.memory.attention.described(),
         )  # fmt: skip
         arrays: list[tuple[str, np.ndarray]] = [("tokens", np.asarray(self.tokens, np.int32))]
         if not positions.plain:

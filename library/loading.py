@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hybrid.infer.evaluate.pooling import Pooling
-from hybrid.infer.loading.options import KVTypeName, LoadOptions, NumaName, Precision
+from hybrid.infer.loading.options import LoadOptions, NumaName, Precision
 from hybrid.quant.ggml.byte_sizes import parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
@@ -28,7 +28,7 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
     context: int = 0,
     parallel: int = PARALLEL,
     threads: int = 0,
-    keys_values: KVTypeName | None = None,
+    keys_values: str | None = None,
     precision: Precision = "fast",
     cache: int | str = CACHE,
     lora: "Iterable[Given]" = (),
@@ -45,7 +45,8 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
     context      tokens of a text and its answer together; 0: as the model was trained, or less if memory is short
     parallel     answers that are computed together; others wait
     threads      0: one per entry of `cpus`, or without `cpus` one per physical core
-    keys_values  type of the KV cache: "f16", "q8_0" or "f32"; None: f16, or f32 with precision "exact"
+    keys_values  type of the KV cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "iq4_nl" or "q4_0", or
+                 two as in "q8_0/q4_0" for keys and values apart; None: f16, or f32 with precision "exact"
     precision    "fast" rounds activations to 8 bits; "exact" does not
     cache        memory for the prompt cache, so that no text is read twice: bytes, or "2GiB"; 0: none
     lora         adapter files, each alone or with its scale

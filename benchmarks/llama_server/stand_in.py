@@ -45,8 +45,8 @@ NOTHING = {
     "--ubatch-size": "one size fits",
     "--n-gpu-layers": "this runs on the CPU",
     "-fa": "one kind of attention",
-    "-ctk": "see --kv-type",
-    "-ctv": "see --kv-type",
+    "-ctk": "see --k-type",
+    "-ctv": "see --v-type",
     "--cache-reuse": "prefixes are reused, and pieces in between never",
 }
 # replacements of the hub's models, by a part of the name; others are missing

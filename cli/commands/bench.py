@@ -9,14 +9,14 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from hybrid.infer.bench.benchmark import GUESS_DEPTH, BenchOptions, BenchReport
-from hybrid.infer.loading.options import KVTypeName, LoadOptions
+from hybrid.infer.loading.options import LoadOptions, checked_kv_type
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import model_argument
 from ..options.groups import takes_groups
 from ..options.guess_options import GuessOptions
-from ..options.loading_options import Exact, KVTypes, Lora, Pinning, Precision, ThreadOptions, load_options
+from ..options.loading_options import Exact, Lora, Pinning, Precision, ThreadOptions, load_options
 from ..options.model_loading import loader
 from ..options.stage_options import WorkerOptions
 
@@ -130,7 +130,7 @@ def bench(
     pinning: Pinning,
     kv_types: Annotated[
         str | None,
-        typer.Option("--kv-type", metavar="LIST", help="Types of the KV cache: f32, f16, q8_0, or a list of them."),
+        typer.Option("--kv-type", metavar="LIST", help="Types of the KV cache, as in f16,q8_0,q8_0/q4_0."),
     ] = None,
     lora: Lora = None,
     guessing: GuessingOnText,
@@ -184,7 +184,7 @@ def bench(
     depths = str(GUESS_DEPTH) if guessing.given and not guesses.is_given(ctx, "depths") else lists.depths
     options = replace(
         lists.read(depths, guesses=guessing.given),
-        kv_types=[kv_type(name) for name in kv_types.split(",")] if kv_types else [],
+        kv_types=[checked_kv_type(name, "--kv-type ") for name in kv_types.split(",")] if kv_types else [],
         repetitions=repetitions,
         warmup=not no_warmup,
         precision=loading.precision,
@@ -240,15 +240,6 @@ def show(
             console.out(console.as_json(record))
     else:
         console.out((csv if form is Output.CSV else markdown)(report), end="")
-
-
-def kv_type(name: str) -> KVTypeName:
-    """The name of a KV cache type, checked. UsageError: unknown."""
-    for kind in KVTypes:
-        if name == kind.value:
-            return kind.value
-    *known, last = (kind.value for kind in KVTypes)
-    raise UsageError(f"--kv-type {name}: keys and values are kept in {', '.join(known)} or {last}.")
 
 
 def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:

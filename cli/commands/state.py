@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import StateError, UsageError
 
 from .. import console
 from ..chat import saved_chats
-from ..options.loading_options import KVTypes, Precision, kv_type_option, load_options
+from ..options.loading_options import Precision, kv_type_option, load_options
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
@@ -58,7 +58,7 @@ def state(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write.", rich_help_panel=EXCHANGE)
     ] = None,
-    kv_type: Annotated[KVTypes | None, kv_type_option(EXCHANGE)] = None,
+    kv_type: Annotated[str | None, kv_type_option(EXCHANGE)] = None,
     sequence: Annotated[
         bool,
         typer.Option(
@@ -75,6 +75,15 @@ def state(
             rich_help_panel=EXCHANGE,
         ),
     ] = False,
+    rotated: Annotated[
+        bool | None,
+        typer.Option(
+            "--rotated/--not-rotated",
+            help="Whether llama.cpp rotates quantized keys and values, as builds since April 2026 do. Default for "
+            "export: --rotated.",
+            rich_help_panel=EXCHANGE,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """List, show or remove saved states.
@@ -89,13 +98,14 @@ def state(
     given = names or []
     exchange = action in (StateAction.IMPORT, StateAction.EXPORT)
     options = {"-m": model, "-o": output, "--kv-type": kv_type}
-    for name, value in {**options, "--sequence": sequence, "--no-flash-attn": transposed}.items():
-        if value and not exchange:
+    flags = {"--sequence": sequence or None, "--no-flash-attn": transposed or None, "--rotated": rotated}
+    for name, value in {**options, **flags}.items():
+        if value is not None and not exchange:
             raise UsageError(f"{name} belongs to `hybrid state import` and `hybrid state export`.")
     if exchange:
         if len(given) != 1 or model is None or output is None:
             raise UsageError(f"`hybrid state {action}` needs a file, a model and where to write: {USAGE[action]}")
-        exchange_file(action, Path(given[0]), model, output, kv_type, sequence, transposed, as_json)
+        exchange_file(action, Path(given[0]), model, output, kv_type, sequence, transposed, rotated, as_json)
         return
     if action == StateAction.LIST:
         if given:
@@ -143,9 +153,10 @@ def exchange_file(
     source: Path,
     model: Path,
     output: Path,
-    kv_type: KVTypes | None,
+    kv_type: str | None,
     sequence: bool,
     transposed: bool,
+    rotated: bool | None,
     as_json: bool,
 ) -> None:
     """Converts between llama.cpp's session files and states."""
@@ -161,18 +172,18 @@ def exchange_file(
         model, load_options(precision=Precision(kv_type=kv_type), n_ctx=max(n, 1)), reporter=console.SCREEN
     ) as loaded:
         if action == StateAction.IMPORT:
-            n, size = import_file(loaded, source, output)
+            n, size = import_file(loaded, source, output, rotated)
         else:
-            n, size = export_file(loaded, source, output, sequence, transposed)
+            n, size = export_file(loaded, source, output, sequence, transposed, rotated is not False)
     if as_json:
         console.out_json({"path": output, "n_tokens": n, "nbytes": size})
 
 
-def import_file(model: "LoadedModel", session: Path, output: Path) -> tuple[int, int]:
+def import_file(model: "LoadedModel", session: Path, output: Path, rotated: bool | None) -> tuple[int, int]:
     """Converts llama.cpp's file to a state; returns its numbers of tokens and bytes."""
     from hybrid.infer.answers.state_files.llama_states import import_session
 
-    seq = import_session(model, session)
+    seq = import_session(model, session, rotated=rotated)
     size = seq.save(output)
     n = len(seq.tokens) + len(seq.pending)
     follow = "" if seq.pending else " -p TEXT"  # llama.cpp saves no logits: at least one token must be computed
@@ -180,12 +191,14 @@ def import_file(model: "LoadedModel", session: Path, output: Path) -> tuple[int,
     return n, size
 
 
-def export_file(model: "LoadedModel", state: Path, output: Path, sequence: bool, transposed: bool) -> tuple[int, int]:
+def export_file(
+    model: "LoadedModel", state: Path, output: Path, sequence: bool, transposed: bool, rotated: bool
+) -> tuple[int, int]:
     """Converts a state to llama.cpp's file; returns its numbers of tokens and bytes."""
     from hybrid.infer.answers.state_files.llama_states import export_session
 
     seq = model.restore(state)
-    size = export_session(seq, output, whole=not sequence, transposed=transposed)
+    size = export_session(seq, output, whole=not sequence, transposed=transposed, rotated=rotated)
     n = len(seq.tokens) + (len(seq.pending[:1]) if not sequence else 0)
     console.note(f"{n} tokens, {console.size(size)}")
     return n, size

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
-from hybrid.infer.loading.options import LoadOptions
+from hybrid.infer.loading.options import DEFAULT_KV_TYPE, KVTypeName, LoadOptions, checked_kv_type
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.cpus import parse_cpus
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError, shown
 
 
-class KVTypes(StrEnum):
-    """Values of --kv-type and --checkpoint-type."""
+class StateTypes(StrEnum):
+    """Values of --checkpoint-type."""
 
     F32 = "f32"
     F16 = "f16"
@@ -45,7 +45,10 @@ class PoolingName(StrEnum):
 
 # --- declarations ---
 EXACT_HELP = "Do not round activations to 8 bits; slower."
-KV_TYPE_HELP = "Type of the KV cache: f32, f16 or q8_0. Default: f16, or f32 with --exact."
+KV_TYPE_HELP = (
+    f"Type of the KV cache: {', '.join(get_args(KVTypeName))}. Default: f16, or f32 with --exact. As in q8_0/q4_0: "
+    "keys and values apart."
+)
 LORA_HELP = "LoRA adapter (GGUF) to apply while running, with its scale. Default scale: 1. May be repeated."
 LEAST_CHUNK, CHUNK, BATCH = 8, 512, 2048  # tokens
 
@@ -57,7 +60,7 @@ def context_option(help: str, least: int = 0) -> Any:
 
 def kv_type_option(panel: str | None = None) -> Any:
     """The option --kv-type, in this panel of the help."""
-    return typer.Option("--kv-type", help=KV_TYPE_HELP, rich_help_panel=panel)
+    return typer.Option("--kv-type", metavar="TYPE", help=KV_TYPE_HELP, rich_help_panel=panel)
 
 
 Context = Annotated[int, context_option("Context length in tokens; 0: as trained, or less if memory is short.")]
@@ -67,7 +70,7 @@ BatchTokens = Annotated[
 ]
 Threads = Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")]
 Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
-KVTypeOption = Annotated[KVTypes | None, kv_type_option()]
+KVTypeOption = Annotated[str | None, kv_type_option()]
 Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)]
 DEFAULT_BUDGET = "1GiB"
 CheckpointBudget = Annotated[
@@ -126,6 +129,24 @@ class Precision:
 
     exact: Exact = False
     kv_type: KVTypeOption = None
+    k_type: Annotated[
+        str | None, typer.Option("--k-type", metavar="TYPE", help="Type of the keys, if not that of --kv-type.")
+    ] = None
+    v_type: Annotated[
+        str | None, typer.Option("--v-type", metavar="TYPE", help="Type of the values, if not that of --kv-type.")
+    ] = None
+
+    @property
+    def keys_values(self) -> str | None:
+        """The type, or the types as in q8_0/q4_0; None: the default. UsageError: unknown, named by its option."""
+        given = checked_kv_type(self.kv_type, "--kv-type ") if self.kv_type is not None else None
+        if self.k_type is None and self.v_type is None:
+            return given
+        keys, _, values = (given or DEFAULT_KV_TYPE["exact" if self.exact else "fast"]).partition("/")
+        for name, one in (("--k-type", self.k_type), ("--v-type", self.v_type)):
+            if one is not None and "/" in checked_kv_type(one, f"{name} "):
+                raise UsageError(f"{name} {shown(one)}: expected one type. Use --kv-type {shown(one)}.")
+        return f"{self.k_type or keys}/{self.v_type or values or keys}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,11 +155,11 @@ class Checkpoints:
 
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
     checkpoint_type: Annotated[
-        KVTypes,
+        StateTypes,
         typer.Option(
             help="Type of recurrent states in the prompt cache: f32 is exact; f16 and q8_0 take fewer bytes and round."
         ),
-    ] = KVTypes.F32
+    ] = StateTypes.F32
 
 
 # --- conversion ---
@@ -161,7 +182,7 @@ def load_options(
         cpus=parse_cpus(pinning.cpus, "--cpus") if pinning.cpus is not None else (),
         numa=pinning.numa.value if pinning.numa else None,
         precision="exact" if precision.exact else "fast",
-        kv_type=precision.kv_type.value if precision.kv_type else None,
+        kv_type=precision.keys_values,
         lora=tuple(parse_lora(text) for text in lora or ()),
         checkpoint_budget=parse_size(checkpoints.checkpoint_budget, "--checkpoint-budget"),
         checkpoint_type=checkpoints.checkpoint_type.value,

@@ -1,10 +1,8 @@
 """Memory that a model needs, and context lengths that fit a machine, for `hybrid inspect`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from hybrid.infer.loading.options import KVTypeName
 from hybrid.quant.ggml.machine_memory import ENDLESS, MachineMemory, machine_memory
 
 from .. import console
@@ -15,13 +13,14 @@ if TYPE_CHECKING:
 
 LENGTHS = (4096, 32768)  # context lengths in tokens, besides the trained one
 SEQUENCES = (1, 2, 4, 8, 16)
+FIT_TYPES = ("f32", "f16", "q8_0", "q5_0", "q4_0")  # types of keys and values, one for each size
 
 
 @dataclass(frozen=True)
 class MemoryFacts:
     """Memory of n_seq sequences with a KV cache of type kv_type: per kind of layer, and at several context lengths."""
 
-    kv_type: KVTypeName
+    kv_type: str
     n_seq: int
     n_ctx_train: int
     kinds: "list[KindNeeds]"
@@ -38,7 +37,7 @@ class Fit:
     """The longest context of each of n_seq sequences; 0: too short to be useful."""
 
     n_seq: int
-    kv_type: KVTypeName
+    kv_type: str
     n_ctx: int
 
 
@@ -61,7 +60,7 @@ class FitFacts:
         return {**console.plain(self), "machine": machine}
 
 
-def memory_facts(estimate: "Estimate", kv_type: KVTypeName, n_seq: int, n_ctx: int) -> MemoryFacts:
+def memory_facts(estimate: "Estimate", kv_type: str, n_seq: int, n_ctx: int) -> MemoryFacts:
     """n_ctx: a context length to add to the usual ones; 0: none."""
     trained = estimate.n_ctx_train
     lengths = sorted({n for n in (*LENGTHS, trained) if n <= trained} | ({n_ctx} if n_ctx else set()))
@@ -74,9 +73,10 @@ def fit_facts(estimate: "Estimate", ram: int | None, cache: int) -> FitFacts:
     from hybrid.infer.memory.needs import margin
 
     machine = machine_memory() if ram is None else MachineMemory.of(ram)
-    types: Sequence[KVTypeName] = get_args(KVTypeName)
     fits = [
-        Fit(n, kind, estimate.longest(machine, n_seq=n, kv_type=kind, cache=cache)) for n in SEQUENCES for kind in types
+        Fit(n, kind, estimate.longest(machine, n_seq=n, kv_type=kind, cache=cache))
+        for n in SEQUENCES
+        for kind in FIT_TYPES
     ]
     return FitFacts(machine, ram is None, margin(machine.available), cache, estimate.usual_context, fits)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..loading.options import DEFAULT_UBATCH, KVTypeName, LoadOptions, Precision
+from ..loading.options import DEFAULT_UBATCH, LoadOptions, Precision
 
 if TYPE_CHECKING:
     from .. import LoadedModel
@@ -79,7 +79,7 @@ class BenchOptions:
     threads: Sequence[int] = (0,)
     """0: one per physical core."""
     ubatches: Sequence[int] = (DEFAULT_UBATCH,)
-    kv_types: Sequence[KVTypeName] = ()
+    kv_types: Sequence[str] = ()
     """How keys and values are stored: f32, f16, q8_0. Empty: the default of `precision`."""
     repetitions: int = 5
     warmup: bool = True
@@ -197,7 +197,7 @@ def benchmark(
     options bound. progress(what, done, total) counts runs and warm-ups. on_row gets each row when it is measured.
     """
     tests = options.tests()
-    kv_types: list[KVTypeName | None] = [*options.kv_types] or [None]
+    kv_types: list[str | None] = [*options.kv_types] or [None]
     settings = list(product(kv_types, options.ubatches, options.threads))
     steps = Steps(progress, len(settings) * len(tests) * (options.repetitions + options.warmup))
     rows: list[SpeedRow] = []

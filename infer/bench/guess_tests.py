@@ -22,7 +22,6 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 from ..answers.batch.generate import GenerationResult, generate
 from ..answers.guessing.draft import Draft
 from ..answers.sampling import Sampler, SamplingParams
-from ..loading.options import KVTypeName
 from .benchmark import BenchOptions, BenchTest, Setting, Steps, setting_of
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def measure_guesses(
     HybridError if an answer differs with guesses.
     """
     tests = guess_tests(options)
-    kv_types: list[KVTypeName | None] = [*options.kv_types] or [None]
+    kv_types: list[str | None] = [*options.kv_types] or [None]
     settings = list(product(kv_types, options.ubatches, options.threads))
     steps = Steps(progress, len(settings) * len(tests) * (options.repetitions + options.warmup))
     rows: list[GuessRow] = []

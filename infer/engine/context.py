@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..kernels.attention.kv import KVType
+from ..kernels.attention.kv import CacheTypes
 from ..memory.needs import Room, SequenceNeeds, fitting_context
 from .network import Network
 
@@ -35,7 +35,7 @@ class Rooms(NamedTuple):
         return least if needs.nbytes(n_seq, n) <= least.of_sequences else self.exact(n)
 
 
-def chosen_context(network: Network, asked: int, n_seq: int, kind: KVType, rooms: Rooms) -> Context:
+def chosen_context(network: Network, asked: int, n_seq: int, kind: CacheTypes, rooms: Rooms) -> Context:
     """`asked` tokens for each of n_seq sequences; 0: the largest that fits.
 
     Raises UsageError if the model has fewer learned positions.

@@ -19,7 +19,7 @@ from hybrid.quant.ggml.split import open_gguf
 
 from ..architectures import ENCODERS
 from ..kernels import execute
-from ..kernels.attention.kv import F32_KV, pages_of
+from ..kernels.attention.kv import CACHE_TYPES, pages_of
 from ..kernels.build.jit import CompileProgress, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
@@ -56,7 +56,7 @@ class Encoder:
         self._programs: dict[int, tuple[Program, Rows]] = {}
         self._pool: Pool | None = None
         # layers keep nothing in it: only its table of the pages of each text in a pass is used
-        self.memory = HybridMemory([], PASS_TEXTS, self.n_ctx, F32_KV)
+        self.memory = HybridMemory([], PASS_TEXTS, self.n_ctx, CACHE_TYPES["f32"])
         self._make_batch(PASS_TOKENS)
         self._weights.reach(self.n_ctx)
         self.compile_seconds = 0.0

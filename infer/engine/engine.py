@@ -11,7 +11,7 @@ from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
 
-from ..kernels.attention.kv import PAGE, KVType
+from ..kernels.attention.kv import PAGE, CacheTypes
 from ..kernels.build.jit import CompileProgress
 from ..loading.options import DEFAULT_UBATCH
 from ..loading.read_ahead import ReadAhead
@@ -48,7 +48,7 @@ class Engine(ModelPrograms):
         n_ubatch: int,
         n_threads: int,
         exact: bool,
-        kv_type: KVType,
+        kv_type: CacheTypes,
         spare: int = 0,
         adapters: Sequence[Adapter] = (),
         beside: int = 0,

@@ -17,8 +17,8 @@ from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.split import open_gguf
 
-from ..kernels.attention.kv import KV_TYPES
-from ..loading.options import DEFAULT_UBATCH, KVTypeName
+from ..kernels.attention.kv import cache_types
+from ..loading.options import DEFAULT_UBATCH
 from ..memory.needs import ROUND, KindNeeds, Room, SequenceNeeds, needs_by_kind
 from ..program.threads import default_threads
 from .engine import Engine
@@ -37,7 +37,7 @@ class Account:
 
     n_ctx: int
     n_seq: int
-    kv_type: KVTypeName
+    kv_type: str
     weights: int
     working: int
     states: int
@@ -60,7 +60,7 @@ class Estimate:
             n_ubatch=DEFAULT_UBATCH,
             n_threads=n_threads or default_threads(),
             exact=exact,
-            kv_type=KV_TYPES["f32"],
+            kv_type=cache_types("f32"),
         )
         self.n_threads, self.n_ubatch = self._engine.n_threads, DEFAULT_UBATCH
         # by context and whether there are several sequences
@@ -78,11 +78,11 @@ class Estimate:
         usual = self._engine.hparams.usual_context(self._engine.gguf.tensors)
         return min(usual, positions.rows) if positions else usual
 
-    def kinds(self, kv_type: KVTypeName) -> list[KindNeeds]:
+    def kinds(self, kv_type: str) -> list[KindNeeds]:
         """The memory that layers keep, by kind."""
-        return needs_by_kind(self._engine.network.all_specs, KV_TYPES[kv_type])
+        return needs_by_kind(self._engine.network.all_specs, cache_types(kv_type))
 
-    def account(self, n_ctx: int, *, n_seq: int = 1, kv_type: KVTypeName = "f16") -> Account:
+    def account(self, n_ctx: int, *, n_seq: int = 1, kv_type: str = "f16") -> Account:
         """The needs of n_seq sequences of n_ctx tokens."""
         if n_ctx < 1 or n_seq < 1:
             raise UsageError(f"{n_seq} sequences of {n_ctx} tokens: expected at least one of each.")
@@ -91,7 +91,7 @@ class Estimate:
         keys_values = needs.nbytes(n_seq, n_ctx) - states - positions
         return Account(n_ctx, n_seq, kv_type, self._engine.gguf.nbytes, working, states, keys_values, positions)
 
-    def longest(self, machine: MachineMemory, *, n_seq: int = 1, kv_type: KVTypeName = "f16", cache: int = 0) -> int:
+    def longest(self, machine: MachineMemory, *, n_seq: int = 1, kv_type: str = "f16", cache: int = 0) -> int:
         """The context of each of n_seq sequences, at most `usual_context`, with `cache` bytes for the prompt cache.
 
         `LoadedModel.load` chooses the same, except a short context that does not fit: then 0.
@@ -101,8 +101,8 @@ class Estimate:
         fits = needs.longest(n_seq, room.grantable)
         return wished if fits >= wished else fits // ROUND * ROUND
 
-    def _needs(self, kv_type: KVTypeName) -> SequenceNeeds:
-        return SequenceNeeds.of(self._engine.network.all_specs, KV_TYPES[kv_type])
+    def _needs(self, kv_type: str) -> SequenceNeeds:
+        return SequenceNeeds.of(self._engine.network.all_specs, cache_types(kv_type))
 
     def close(self) -> None:
         self._engine.close()

@@ -95,8 +95,8 @@ def _facts(layers: list[Layer], experts: bool, ahead: bool) -> LayerFacts:
 def _nbytes(spec: AttentionSpec | RowsSpec) -> float:
     """Bytes per token."""
     if isinstance(spec, RowsSpec):
-        return F16_KV.item * spec.n_head * spec.n / spec.every
-    return F16_KV.item * spec.n_kv * (spec.d_head + (0 if spec.latent else spec.d_value))
+        return F16_KV.codes.size * spec.n_head * spec.n / spec.every
+    return F16_KV.codes.size * spec.n_kv * (spec.d_head + (0 if spec.latent else spec.d_value))
 
 
 def _attends(layer: object) -> bool:

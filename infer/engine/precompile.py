@@ -15,7 +15,7 @@ from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
-from ..kernels.attention.kv import KV_TYPES
+from ..kernels.attention.kv import cache_types
 from ..kernels.build.cache_folders import folder, roots
 from ..kernels.build.jit import CompileProgress, serve_helper
 from ..loading.options import LoadOptions
@@ -83,7 +83,7 @@ def _engine(gguf: GGUFFile, options: LoadOptions) -> Engine:
         n_ubatch=options.n_ubatch,
         n_threads=options.n_threads,
         exact=options.precision == "exact",
-        kv_type=KV_TYPES[options.kv_type_used],
+        kv_type=cache_types(options.kv_type_used),
     )
 
 

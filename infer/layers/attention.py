@@ -10,14 +10,14 @@ import numpy.typing as npt
 from hybrid.quant.ggml.errors import FormatError
 
 from ..kernels.attention.attention import (
-    ATTENTION,
-    LATENT_ATTENTION,
+    attention_kernel,
     attention_merge,
     attention_scratch_bytes,
     chunk_record_bytes,
     chunk_records,
 )
-from ..kernels.attention.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, store_scratch_bytes
+from ..kernels.attention.kv import CACHE_TYPES, F32_KV, PAGE, CacheTypes, pages_of
+from ..kernels.attention.kv_store import kv_store_kernel, store_scratch_bytes
 from ..kernels.attention.rope import NEOX, NORM, rope, rope_rows, rope_turns
 from ..kernels.rows import elementwise
 from ..kernels.rows.clamp import clamp
@@ -112,7 +112,7 @@ class Pages:
     v: int | Ref
     table: int
     table_stride: int
-    kind: KVType
+    kind: CacheTypes
 
 
 @dataclass
@@ -220,11 +220,15 @@ class Attention:
         return self.n_head * self.d_value
 
     def memory(self) -> tuple[AttentionSpec, ...]:
+        return (self._spec,)
+
+    @property
+    def _spec(self) -> AttentionSpec:
         rotation = self.rope.rotation if self.rope else None
         if rotation and self.key_scale is not None:
             rotation = replace(rotation, scale=self.key_scale)
         sizes = (self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value, self.latent, self.aligned)
-        return (AttentionSpec(*sizes),)
+        return AttentionSpec(*sizes)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         q, k, v = self._project(b, x, memory)
@@ -300,10 +304,12 @@ class Attention:
         """Write the batch's keys (after RoPE) and values to the memory."""
         batch, at = b.batch, self.pages(memory)
         per_thread = b.need_scratch(store_scratch_bytes(self.d_head))
+        k_block, v_block = self._spec.blocks(at.kind)
+        kernel = kv_store_kernel(at.kind.keys, at.kind.values)
         b.op(
-            KV_STORE[at.kind.name], name="kv_store", ctl=batch.ctl, pos=batch.pos, slot=batch.slot, k=k, v=v, keys=at.k,
+            kernel, name="kv_store", ctl=batch.ctl, pos=batch.pos, slot=batch.slot, k=k, v=v, keys=at.k,
             values=at.v, table=at.table, table_stride=at.table_stride, n_kv=self.n_kv, d_head=self.d_head,
-            d_value=self.d_value, scratch=Ref(b.scratch), scratch_bytes=per_thread,
+            d_value=self.d_value, k_block=k_block, v_block=v_block, scratch=Ref(b.scratch), scratch_bytes=per_thread,
         )  # fmt: skip
 
     def pages(self, memory: HybridMemory) -> "Pages":
@@ -313,7 +319,7 @@ class Attention:
         values = 0 if self.latent else attention.v[self.layer].ctypes.data
         return Pages(keys.ctypes.data, values, table.ctypes.data, table.strides[0], attention.kind)
 
-    def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def work(self, kind: CacheTypes, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Bytes of keys and values, each read once, and operations for segments (tokens before, tokens in it)."""
         positions = n_scores = 0
         for past, n in segments:
@@ -324,8 +330,8 @@ class Attention:
                 seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
                 positions += min(past + n, (self.window or past + n) + n - 1)
             n_scores += sum(seen)
-        row = kind.row_bytes(self.d_head) + (0 if self.latent else kind.row_bytes(self.d_value))
-        return positions * self.n_kv * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
+        row = self._spec.bytes_per_token(kind)
+        return positions * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after RoPE."""
@@ -344,12 +350,14 @@ class Attention:
             "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
             "records": Ref(shared), "n_records": n_records, "sinks": self.sink, "aligned": int(self.aligned),
         }  # fmt: skip
-        kernels = LATENT_ATTENTION if self.latent else ATTENTION
+        k_block, v_block = self._spec.blocks(at.kind)
+        both["v_block"] = v_block
+        kernel = attention_kernel(at.kind.keys, at.kind.values, self.latent)
         b.op(
-            kernels[at.kind.name], name="attention", work=lambda segments: self.work(at.kind, segments), **both,
+            kernel, name="attention", work=lambda segments: self.work(at.kind, segments), **both,
             slot=batch.slot, q=q, keys=at.k, values=at.v, table=at.table, table_stride=at.table_stride,
             d_head=self.d_head, scale=float(self.scale),
-            cap=float(self.soft_cap),
+            cap=float(self.soft_cap), k_block=k_block,
         )  # fmt: skip
         if n_records:
             b.op(attention_merge, **both)
@@ -375,7 +383,7 @@ class EncoderAttention(Attention):
         n_pages = pages_of(b.capacity) + min(self.n_text, b.capacity)
         k, v = (Ref(b.buffer(n_pages * size)) for _ in range(2))
         table = memory.attention.table
-        self._pages = Pages(k, v, table.ctypes.data, table.strides[0], F32_KV)
+        self._pages = Pages(k, v, table.ctypes.data, table.strides[0], CACHE_TYPES["f32"])
         return super().build(b, x, memory)
 
     def pages(self, memory: HybridMemory) -> Pages:

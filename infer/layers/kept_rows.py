@@ -38,7 +38,9 @@ class KeptRows:
         """The addresses of these rows."""
         attention = memory.attention
         stored = attention.rows[self.spec.key]
-        return RowPlace(stored.ctypes.data, attention.table.ctypes.data, attention.table.strides[0], attention.kind)
+        return RowPlace(
+            stored.ctypes.data, attention.table.ctypes.data, attention.table.strides[0], attention.kind.rows
+        )
 
     def store(self, b: Builder, x: Rows, memory: HybridMemory) -> None:
         """Store rows [n_head * n] of those tokens of the batch that complete a group."""

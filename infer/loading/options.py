@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from hybrid.quant.ggml.adapter import Given
 
 Precision = Literal["fast", "exact"]
-KVTypeName = Literal["f32", "f16", "q8_0"]
+KVTypeName = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "iq4_nl", "q4_0"]
+StateTypeName = Literal["f32", "f16", "q8_0"]
 NumaName = Literal["interleave"]
 DEFAULT_UBATCH = 512
-DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
+DEFAULT_KV_TYPE: dict[str, str] = {"fast": "f16", "exact": "f32"}
 MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # larger values are taken for typing errors
 
 
@@ -36,9 +37,9 @@ class LoadFields(TypedDict, total=False):
     n_ubatch: int
     n_threads: int
     precision: Precision
-    kv_type: KVTypeName | None
+    kv_type: str | None
     checkpoint_budget: int
-    checkpoint_type: KVTypeName
+    checkpoint_type: StateTypeName
     lora: "Iterable[Given]"
     beside: int
     cpus: Iterable[int]
@@ -63,11 +64,12 @@ class LoadOptions:
     """0: one for each of `cpus`; without `cpus`, one per physical core."""
     precision: Precision = "fast"
     """'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32."""
-    kv_type: KVTypeName | None = None
-    """How keys and values are stored; None: f16, with 'exact' f32."""
+    kv_type: str | None = None
+    """How keys and values are stored: a KVTypeName, or two for keys and values apart, as in 'q8_0/q4_0'; None: f16,
+    with 'exact' f32."""
     checkpoint_budget: int = 0
     """Limit in bytes on checkpoints of earlier texts (memory/cache.py); 0: none are kept."""
-    checkpoint_type: KVTypeName = "f32"
+    checkpoint_type: StateTypeName = "f32"
     """How recurrent states are stored in checkpoints: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes."""
     lora: "tuple[Given, ...]" = ()
     """Files of LoRA adapters, each alone (scale 1) or with its scale."""
@@ -89,8 +91,8 @@ class LoadOptions:
         self._check_numbers()
         self._check_choice("precision", Precision, "expected")
         if self.kv_type is not None:
-            self._check_choice("kv_type", KVTypeName, "keys and values are kept in")
-        self._check_choice("checkpoint_type", KVTypeName, "recurrent states are kept in")
+            self._set("kv_type", checked_kv_type(self.kv_type, "kv_type = "))
+        self._check_choice("checkpoint_type", StateTypeName, "recurrent states are kept in")
         if self.numa is not None:
             self._check_choice("numa", NumaName, "expected")
 
@@ -129,7 +131,7 @@ class LoadOptions:
         return self.precision == "exact"
 
     @property
-    def kv_type_used(self) -> KVTypeName:
+    def kv_type_used(self) -> str:
         """`kv_type`, or its default for this precision."""
         return self.kv_type or DEFAULT_KV_TYPE[self.precision]
 
@@ -154,6 +156,21 @@ class LoadOptions:
             return cls(**given)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
+
+
+def checked_kv_type(name: object, where: str) -> str:
+    """The name of a type of keys and values, or two as in 'q8_0/q4_0'; two equal ones become one.
+
+    Raises UsageError, which begins with `where`.
+    """
+    parts = name.split("/") if isinstance(name, str) else []
+    known = get_args(KVTypeName)
+    if not 1 <= len(parts) <= 2 or any(part not in known for part in parts):
+        given = shown(repr(name) if where.endswith("= ") else str(name))
+        raise UsageError(
+            f"{where}{given}: keys and values are kept in one of {', '.join(known)}, or in two as in q8_0/q4_0."
+        )
+    return parts[0] if parts[0] == parts[-1] else "/".join(parts)
 
 
 def merged(options: LoadOptions | None, changes: LoadFields) -> LoadOptions:

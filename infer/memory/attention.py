@@ -1,15 +1,26 @@
 """Keys and values of the attention layers, in pages that sequences share where their prefixes are equal."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.attention.kv import K_LANES, PAGE, KVType, padded_head, pages_of
+from ..kernels.attention.kv import (
+    K_LANES,
+    LARGEST_BLOCK_OF_VALUES,
+    PAGE,
+    CacheTypes,
+    KVType,
+    hadamard_block,
+    pages_of,
+)
+from .kv_codec import decoded, encoded, key_views, row_views, transformed
 from .mapped import mapped_zeros
 from .pool import IndexPool
-from .rotation import Rotation, decoded, encoded
+from .rotation import Rotation
 from .rows import RowsSpec
 
 MOVED_AT_ONCE = 1024  # positions of a layer that are moved in one step
@@ -45,8 +56,19 @@ class AttentionSpec:
         kind = "chunks" if self.aligned else "window"
         return f"attention, {kind} of {self.window}" if self.window else "attention"
 
-    def bytes_per_token(self, kind: KVType) -> int:
-        return self.n_kv * (kind.row_bytes(self.d_head) + (0 if self.latent else kind.row_bytes(self.d_value)))
+    def bytes_per_token(self, kind: CacheTypes) -> int:
+        values = 0 if self.latent else kind.values.row_bytes(self.d_value)
+        return self.n_kv * (kind.keys.row_bytes(self.d_head) + values)
+
+    def blocks(self, kind: CacheTypes) -> tuple[int, int]:
+        """Blocks of the Walsh-Hadamard transform in whose basis keys and values are stored; 0: none."""
+        if self.latent:  # values are parts of keys: both their ends lie between blocks
+            block = hadamard_block(kind.keys, math.gcd(self.d_head, self.d_value))
+            return block, block
+        return (
+            hadamard_block(kind.keys, self.d_head),
+            hadamard_block(kind.values, self.d_value, LARGEST_BLOCK_OF_VALUES),
+        )
 
 
 class AttentionMemory:
@@ -63,7 +85,7 @@ class AttentionMemory:
     """
 
     def __init__(
-        self, specs: list[AttentionSpec | RowsSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int = 0
+        self, specs: list[AttentionSpec | RowsSpec], n_slots: int, n_ctx: int, kind: CacheTypes, n_spare: int = 0
     ) -> None:
         self.specs, self.n_ctx, self.kind = specs, n_ctx, kind
         self.pairs = [s for s in specs if isinstance(s, AttentionSpec)]
@@ -71,8 +93,8 @@ class AttentionMemory:
         self.table = mapped_zeros((n_slots, pages_of(n_ctx)), np.int64)
         self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of `table`
-        self.k = {s.layer: self._mapped(s, s.d_head) for s in self.pairs}
-        self.v = {s.layer: self._mapped(s, s.d_value) for s in self.pairs if not s.latent}
+        self.k = {s.layer: self._mapped(s, kind.keys, s.d_head) for s in self.pairs}
+        self.v = {s.layer: self._mapped(s, kind.values, s.d_value) for s in self.pairs if not s.latent}
         self.rows = {s.key: mapped_zeros((self.n_stored, *s.page_shape(kind)), np.uint8) for s in self.row_specs}
 
     @property
@@ -80,8 +102,30 @@ class AttentionMemory:
         """Pages that the arrays have room for."""
         return self.pool.size
 
-    def _mapped(self, s: AttentionSpec, width: int) -> npt.NDArray[np.uint8]:
-        shape = (self.n_stored, s.n_kv, PAGE // K_LANES, K_LANES * self.kind.row_bytes(width))
+    def described(self) -> dict[str, Any] | None:
+        """Types of keys and values, and per layer the blocks of their basis, for headers of files; None if the types
+        are f32 or f16, which need no words."""
+        types = (self.kind.keys, self.kind.values)
+        if not self.specs or (all(kind.name in ("f32", "f16") for kind in types) and types[0] is types[1]):
+            return None
+        blocks = [list(s.blocks(self.kind)) for s in self.pairs]
+        return {"keys": types[0].name, "values": types[1].name, "hadamard": blocks}
+
+    def in_basis(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Arrays of `layout`, but stored in the model's own basis -> in the basis of this memory, rounded once more."""
+        out = dict(arrays)
+        for s in self.pairs:
+            sides = (("k", self.kind.keys, s.d_head), ("v", self.kind.values, s.d_value))
+            for (part, kind, width), block in zip(sides[: 2 - s.latent], s.blocks(self.kind), strict=False):
+                name = f"blk.{s.layer}.{part}"
+                if block:
+                    values = decoded({plane.name: arrays[name + plane.name] for plane in kind.planes}, kind, width)
+                    for plane, new in encoded(transformed(values, block), kind).items():
+                        out[name + plane] = new
+        return out
+
+    def _mapped(self, s: AttentionSpec, kind: KVType, width: int) -> npt.NDArray[np.uint8]:
+        shape = (self.n_stored, s.n_kv, PAGE // K_LANES, K_LANES * kind.row_bytes(width))
         return mapped_zeros(shape, np.uint8)
 
     @property
@@ -161,19 +205,19 @@ class AttentionMemory:
     def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
         """Rotate keys from position `start` on by `deltas` i64 [n] positions. The pages may have no other owner."""
         moved = np.flatnonzero(deltas)
+        kind = self.kind.keys
         for s in self.pairs:
             if s.rotation is None:
                 continue
-            views, name = self._views(s), f"blk.{s.layer}.k"
-            values, scales = views[name], views.get(name + ".scale")
+            views, block = self._planes(s)["k"], s.blocks(self.kind)[0]
             for first in range(0, len(moved), MOVED_AT_ONCE):
                 part = moved[first : first + MOVED_AT_ONCE]
                 at = self._at(slot, start + part)
                 with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN become NaN
-                    keys = s.rotation.turned(decoded(values[at], None if scales is None else scales[at]), deltas[part])
-                    values[at], new_scales = encoded(keys, values.dtype)
-                if scales is not None:
-                    scales[at] = new_scales
+                    stored = decoded({name: view[at] for name, view in views.items()}, kind, s.d_head)
+                    keys = s.rotation.turned(transformed(stored, block), deltas[part])
+                    for name, new in encoded(transformed(keys, block), kind).items():
+                        views[name][at] = new
 
     def _at(self, slot: int, cells: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
         """Index of positions `cells` in the first three axes of the arrays of `_views`."""
@@ -199,8 +243,8 @@ class AttentionMemory:
     def layout(self, end: int, start: int = 0) -> ArrayLayout:
         """Name -> (dtype, shape) of the arrays that `export` yields for positions start..end.
 
-        Keys are [n, n_kv, d_head]; values, unless parts of the keys, [n, n_kv, d_value]; f32, f16 or i8, for q8_0 with
-        scales f16 [n, n_kv, group]. Rows are [n, n_head, n values], only complete ones.
+        Planes of keys and of values (unless they are parts of keys) are [n, n_kv, element]: kernels/attention/kv.py.
+        Rows are [n, n_head, element], only complete ones.
         """
         layout = {
             name: (view.dtype, (end - start, *view.shape[3:]))
@@ -264,31 +308,33 @@ class AttentionMemory:
             stored[pages[1:]] = stored[pages[0]]
 
     def _views(self, s: AttentionSpec) -> dict[str, np.ndarray]:
-        """Name -> [page, PAGE / 16, 16, n_kv, d_head or d_value] of keys and values, [..., group] of scales."""
-        kind, d_pad = self.kind, padded_head(s.d_head)
-        dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kind.name]
-        k, size = self.k[s.layer], kind.item * d_pad
-        name = f"blk.{s.layer}."
-        keys = k[..., : K_LANES * size].view(dtype).reshape(*k.shape[:3], d_pad, K_LANES)[:, :, :, : s.d_head]
-        views = {name + "k": keys.transpose(0, 2, 4, 1, 3)}
-        if kind.scale:
-            scales = k[..., K_LANES * size :].view(np.float16).reshape(*k.shape[:3], -1, K_LANES)
-            views[name + "k.scale"] = scales.transpose(0, 2, 4, 1, 3)
-        if s.latent:
-            return views
-        v, v_size = self.v[s.layer], kind.item * padded_head(s.d_value)
-        v = v.reshape(*v.shape[:3], K_LANES, -1)
-        views[name + "v"] = v[..., :v_size].view(dtype)[..., : s.d_value].transpose(0, 2, 3, 1, 4)
-        if kind.scale:
-            views[name + "v.scale"] = v[..., v_size:].view(np.float16).transpose(0, 2, 3, 1, 4)
-        return views
+        """Name -> [page, PAGE / 16, 16, n_kv, element] of each plane of keys and values."""
+        return {
+            f"blk.{s.layer}.{part}{plane}": view
+            for part, views in self._planes(s).items()
+            for plane, view in views.items()
+        }
+
+    def _planes(self, s: AttentionSpec) -> dict[str, dict[str, np.ndarray]]:
+        """For keys, k, and values, v: name of a plane -> its view."""
+        keys = key_views(self.k[s.layer], self.kind.keys, s.d_head)
+        planes = {"k": {name: view.transpose(0, 2, 3, 1, 4) for name, view in keys.items()}}
+        if not s.latent:
+            v = self.v[s.layer]
+            rows = row_views(v.reshape(*v.shape[:3], K_LANES, -1), self.kind.values, s.d_value)
+            planes["v"] = {name: view.transpose(0, 2, 3, 1, 4) for name, view in rows.items()}
+        return planes
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
     """Random values in the stored type or, where the name ends in .scale, random scales."""
     some = rng.standard_normal(shape)
-    if name.endswith(".scale"):
+    if name.endswith((".scale", ".min")):
         some = np.abs(some) / 64
+    elif dtype == np.uint16:  # bf16
+        return (some.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    elif dtype.kind == "u":  # packed codes
+        return rng.integers(0, 256, (*shape[:-1], shape[-1] * dtype.itemsize), np.uint8).view(dtype)
     elif dtype == np.int8:
         some = np.clip(np.rint(some * 40), -127, 127)
     return some.astype(dtype)

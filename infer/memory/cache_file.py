@@ -105,6 +105,8 @@ def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
     The file's own sequence is in the cache already. Raises StateError when something is missing or does not fit the
     model; earlier texts then stay in the cache.
     """
+    if state.header.keys_values != cache.memory.attention.described():
+        return  # of an older version of hybrid: its own text was brought into this basis, others are computed again
     texts: list[np.ndarray] = []
     size = cache.nbytes
     full = False

@@ -20,7 +20,7 @@ from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 
-from ..kernels.attention.kv import PAGE, KVType, pages_of
+from ..kernels.attention.kv import PAGE, CacheTypes, pages_of
 from .attention import ArrayLayout, AttentionMemory
 from .needs import SequenceNeeds, Specs, split_specs
 from .positions import Places, Positions
@@ -34,10 +34,10 @@ def plan_memory(
     specs: Specs,
     n_seq_max: int,
     n_ctx: int,
-    kind: KVType,
+    kind: CacheTypes,
     spare: int = 0,
     machine: MachineMemory | None = None,
-    make: "Callable[[Specs, int, int, KVType, int, int], HybridMemory] | None" = None,
+    make: "Callable[[Specs, int, int, CacheTypes, int, int], HybridMemory] | None" = None,
 ) -> "HybridMemory":
     """A memory with room for the sequences and up to `spare` more bytes.
 
@@ -97,7 +97,7 @@ class HybridMemory:
         specs: Specs,
         n_seq_max: int,
         n_ctx: int,
-        kind: KVType,
+        kind: CacheTypes,
         n_spare_pages: int = 0,
         n_spare_rows: int = 0,
     ) -> None:
@@ -116,7 +116,7 @@ class HybridMemory:
         self.loans: set[Loan] = set()
 
     def _parts(
-        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int
+        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: CacheTypes, n_spare_pages: int, n_spare_rows: int
     ) -> tuple[AttentionMemory, RecurrentMemory]:
         kv, states = split_specs(specs)
         attention = AttentionMemory(kv, n_seq_max, n_ctx, kind, n_spare_pages)

@@ -23,7 +23,7 @@ token that the memory has not seen and computes that first when it goes on; else
 says which model wrote the file but its architecture and these sizes, and there is no checksum. Logits are not in it.
 Positions may have gaps, where tokens were removed from the middle of a sequence.
 Keys have the same layout as in this program: after RoPE, in the order of the rows of attn_k.weight. So both directions
-copy bits.
+copy bits, or codes (llama_blocks.py). Nothing says whether quantized keys and values are rotated: the reader must know.
 Layout: llama.cpp 0c1e57098 (llama-context.cpp, llama-kv-cache.cpp, llama-memory-recurrent.cpp).
 
 A file from outside is hostile until checked: every number is compared with what the model needs and the file has.
@@ -34,13 +34,16 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, StateError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.sources import check_source
 from hybrid.quant.ggml.types import GGMLType
+
+from ..kernels.attention.kv import KV_TYPES, KVType
+from .llama_blocks import LEAST_BLOCK, blocks_of, llama_basis, moved, parts_of, row_bytes
 
 if TYPE_CHECKING:
     from . import HybridMemory
@@ -48,8 +51,7 @@ if TYPE_CHECKING:
 GGSN, GGSQ = 0x6767736E, 0x67677371
 VERSIONS = {GGSN: 10, GGSQ: 3}
 SERVER_VERSION = 1
-_KV_TYPES = {GGMLType.F32: "f32", GGMLType.F16: "f16"}
-DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2")}
+_KV_TYPES = {GGMLType[name.upper()]: name for name in KV_TYPES}
 
 Arrays = dict[str, np.ndarray]
 
@@ -97,12 +99,17 @@ def context_for(path: str | os.PathLike[str]) -> int:
 
 
 # --- reading ---
-def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "HybridMemory") -> LlamaSession:
-    """The contents of a file, checked against an architecture of `n_layer` layers and its memory."""
+def read_session(
+    data: bytes, name: str, arch: str, n_layer: int, memory: "HybridMemory", rotated: bool | None = None
+) -> LlamaSession:
+    """The contents of a file, checked against an architecture of `n_layer` layers and its memory.
+
+    rotated: whether the program that wrote it rotates quantized keys and values; None: unknown.
+    """
     r = _Reader(data, name)
     magic, tokens = _read_head(r, arch)
     arrays: Arrays = {}
-    positions = _read_kv(r, memory, arrays) if memory.attention.pairs else None
+    positions = _read_kv(r, memory, arrays, rotated) if memory.attention.pairs else None
     if memory.recurrent.specs:
         last = _read_recurrent(r, memory, n_layer, magic == GGSN, arrays)
         if positions is None:
@@ -116,7 +123,7 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
     assert positions is not None
     _check_size(r, tokens, positions, memory.n_ctx)
     for key, array in arrays.items():
-        if not np.isfinite(array).all():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise r.wrong(f"'{key}' holds values that are not finite")
     return LlamaSession(tokens, len(positions), arrays, positions)
 
@@ -218,9 +225,8 @@ class _Reader:
         return cells["position"]
 
 
-def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
+def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays, rotated: bool | None) -> np.ndarray:
     """Add keys and values to `arrays`; returns the positions, i64 [n], ascending."""
-    kind = memory.attention.kind.name
     r.expect(r.u32("number of streams"), 1, "the number of streams of its keys and values")
     n = r.u32("number of positions")
     if not n:
@@ -233,29 +239,82 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
     if transposed > 1:
         raise r.wrong(f"the order of its values is {transposed}, expected 0 or 1")
     r.expect(r.u32("number of attention layers"), len(memory.attention.pairs), "the number of attention layers")
-    for name in ("k", "v"):
-        for s in memory.attention.pairs:
-            what, width = f"blk.{s.layer}.{name}", s.n_kv * s.d_head
-            kind_found = r.kind(what)
-            if _KV_TYPES.get(kind_found) != kind:
-                raise _other_type(r.name, what, kind_found, kind)
-            dtype = DTYPES[kind]
-            if name == "v" and transposed:
-                r.expect(r.u32(f"size of a value of {what}"), dtype.itemsize, f"the size of a value of {what}")
-                r.expect(r.u32(f"width of {what}"), width, f"the width of {what}")
-                rows = r.array(dtype, (width, n), what).T
-            else:
-                r.expect(r.u64(f"row size of {what}"), width * dtype.itemsize, f"the size of a row of {what}")
-                rows = r.array(dtype, (n, width), what)
-            arrays[what] = rows[places].reshape(n, s.n_kv, s.d_head)
+    for side in sides_of(memory):
+        rows = _read_rows(r, side, n, transposed > 0 and side.part == "v")
+        if side.kind.quantized and side.width % LEAST_BLOCK == 0 and rotated is None:
+            raise StateError(
+                f"{r.name} keeps keys and values in {side.kind.name}, and does not say whether llama.cpp rotated them.",
+                remedy=Remedy.SAY_IF_ROTATED,
+            )
+        stored = parts_of(rows[places].reshape(n, side.n_kv, -1), side.kind)
+        source = llama_basis(side.kind, side.width, values=side.part == "v", rotated=bool(rotated))
+        for plane, values in moved(stored, side.kind, side.width, source, side.block).items():
+            arrays[side.name + plane] = values
     return order[places].astype(np.int64)
 
 
-def _other_type(name: str, what: str, stored: GGMLType, kind: str) -> StateError:
-    if stored not in _KV_TYPES:
-        return StateError(f"{name} keeps {what} in {stored.name}, only F16 and F32 can be exchanged. Save it in F16.")
-    other = _KV_TYPES[stored]
-    return StateError(f"{name} keeps {what} in {other}, this model in {kind}.", remedy=Remedy.KV_TYPE, value=other)
+@dataclass(frozen=True)
+class Side:
+    """Keys ("k") or values ("v") of a layer. block: of the transform in whose basis this program stores them."""
+
+    layer: int
+    part: str
+    kind: KVType
+    n_kv: int
+    width: int
+    block: int
+
+    @property
+    def name(self) -> str:
+        """Name of the exported array."""
+        return f"blk.{self.layer}.{self.part}"
+
+    @property
+    def ggml(self) -> GGMLType:
+        return GGMLType[self.kind.name.upper()]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a position in llama.cpp. Raises UsageError if it has no such type of such heads."""
+        nbytes = self.n_kv * row_bytes(self.kind, self.width)
+        if not nbytes:
+            raise UsageError(
+                f"llama.cpp has no keys and values in {self.kind.name} for heads of {self.width} values: only f32, f16 "
+                "and bf16 can be exchanged."
+            )
+        return nbytes
+
+
+def sides_of(memory: "HybridMemory") -> list[Side]:
+    """The keys of all layers, then the values, as they follow each other in a file."""
+    kind, sides = memory.attention.kind, []
+    for i, part in enumerate("kv"):
+        for s in memory.attention.pairs:
+            width = (s.d_head, s.d_value)[i]
+            sides.append(Side(s.layer, part, (kind.keys, kind.values)[i], s.n_kv, width, s.blocks(kind)[i]))
+    return sides
+
+
+def _read_rows(r: _Reader, side: Side, n: int, transposed: bool) -> np.ndarray:
+    """u8 [n, bytes] of a side, checked."""
+    what, found = side.name, r.kind(side.name)
+    if found is not side.ggml:
+        if found not in _KV_TYPES:
+            raise r.wrong(f"{what} is {found.name}, which is not a type of keys and values")
+        other = _KV_TYPES[found]
+        raise StateError(
+            f"{r.name} keeps {what} in {other}, this model in {side.kind.name}.", remedy=Remedy.KV_TYPE, value=other
+        )
+    width = side.n_kv * side.width
+    if not transposed:
+        r.expect(r.u64(f"row size of {what}"), side.row_bytes, f"the size of a row of {what}")
+        return r.array(np.dtype(np.uint8), (n, side.row_bytes), what)
+    if side.kind.quantized:
+        raise r.wrong(f"values in {side.kind.name} are not in the order of rows")
+    dtype = np.dtype(side.kind.codes.dtype)
+    r.expect(r.u32(f"size of a value of {what}"), dtype.itemsize, f"the size of a value of {what}")
+    r.expect(r.u32(f"width of {what}"), width, f"the width of {what}")
+    return np.ascontiguousarray(r.array(dtype, (width, n), what).T).view(np.uint8)
 
 
 def _read_recurrent(r: _Reader, memory: "HybridMemory", n_layer: int, with_ids: bool, arrays: Arrays) -> int:
@@ -289,28 +348,30 @@ def encode_session(
     *,
     whole: bool,
     transposed: bool,
+    rotated: bool = True,
 ) -> Iterator[bytes]:
     """The parts of a file of these tokens, with the memory of the first n (positions: i64 [n]).
 
-    whole, transposed: see `export_session`.
+    whole, transposed, rotated: see `export_session`.
     """
     n = len(positions)
     magic, of_arch = GGSN if whole else GGSQ, arch.encode()
     yield struct.pack("<3I", magic, VERSIONS[magic], len(tokens)) + np.asarray(tokens, "<i4").tobytes()
     if whole:
         yield struct.pack("<I", len(of_arch)) + of_arch
-    if specs := memory.attention.pairs:
-        kind = GGMLType[memory.attention.kind.name.upper()]
+    if memory.attention.pairs:
         yield struct.pack("<2I", 1, n)
         yield b"".join(struct.pack("<iIi", position, 1, 0) for position in positions)
-        yield struct.pack("<2I", transposed, len(specs))
-        for name in ("k", "v"):
-            for s in specs:
-                rows = arrays[f"blk.{s.layer}.{name}"][:n].reshape(n, -1)
-                if name == "v" and transposed:
-                    yield struct.pack("<i2I", kind, rows.itemsize, rows.shape[1]) + rows.T.tobytes()
-                else:
-                    yield struct.pack("<iQ", kind, rows.itemsize * rows.shape[1]) + rows.tobytes()
+        yield struct.pack("<2I", transposed, len(memory.attention.pairs))
+        for side in sides_of(memory):
+            stored = {plane.name: arrays[side.name + plane.name][:n] for plane in side.kind.planes}
+            target = llama_basis(side.kind, side.width, values=side.part == "v", rotated=rotated)
+            rows = blocks_of(moved(stored, side.kind, side.width, side.block, target), side.kind).reshape(n, -1)
+            if side.part == "v" and transposed:
+                values = rows.view(side.kind.codes.dtype)
+                yield struct.pack("<i2I", side.ggml, values.itemsize, values.shape[1]) + values.T.tobytes()
+            else:
+                yield struct.pack("<iQ", side.ggml, side.row_bytes) + rows.tobytes()
     if memory.recurrent.specs:
         yield struct.pack("<IiI", 1, positions[-1], whole) + struct.pack("<i", 0) * whole
         yield struct.pack("<2I", 0, n_layer)

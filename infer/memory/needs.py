@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hybrid.quant.ggml.machine_memory import MachineMemory
 
-from ..kernels.attention.kv import PAGE, KVType, pages_of
+from ..kernels.attention.kv import PAGE, CacheTypes, pages_of
 from .attention import AttentionSpec
 from .recurrent import RecurrentSpec
 from .rows import RowsSpec
@@ -52,7 +52,7 @@ class SequenceNeeds:
     per_position: int
 
     @classmethod
-    def of(cls, specs: Specs, kind: KVType) -> "SequenceNeeds":
+    def of(cls, specs: Specs, kind: CacheTypes) -> "SequenceNeeds":
         kv, states = split_specs(specs)
         # layers with equal rotations share one table of cos and sin, f32
         rotations = [s.rotation for s in kv if isinstance(s, AttentionSpec) and s.rotation is not None]
@@ -135,7 +135,7 @@ class KindNeeds:
     state: int
 
 
-def needs_by_kind(specs: Specs, kind: KVType) -> list[KindNeeds]:
+def needs_by_kind(specs: Specs, kind: CacheTypes) -> list[KindNeeds]:
     """The needs of every kind of layer that keeps something, in order of first appearance."""
     found: dict[str, KindNeeds] = {}
     for s in specs:

@@ -1,7 +1,7 @@
 """Rows that a layer keeps in addition to keys and values, or instead: attention reads them by a list of tokens.
 
-Index keys, latent vectors, and entries that stand for several tokens. They lie in the pages of keys and values, in the
-same type.
+Index keys, latent vectors, and entries that stand for several tokens. They lie in the pages of keys and values, and
+have the type of the keys, or q8_0 where keys have 4 or 5 bits.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.attention.kv import PAGE, KVType, padded_head, rows_of_page
+from ..kernels.attention.kv import PAGE, CacheTypes, rows_of_page
+from .kv_codec import row_views
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,18 @@ class RowsSpec:
         """Name of the exported array."""
         return f"blk.{self.layer}.{self.part}"
 
-    def page_shape(self, kind: KVType) -> tuple[int, int, int]:
+    def page_shape(self, kind: CacheTypes) -> tuple[int, int, int]:
         """Shape of the bytes of a page: (rows, n_head, bytes of a row)."""
-        return rows_of_page(self.every), self.n_head, kind.row_bytes(self.n)
+        return rows_of_page(self.every), self.n_head, kind.rows.row_bytes(self.n)
 
-    def bytes_per_token(self, kind: KVType) -> int:
+    def bytes_per_token(self, kind: CacheTypes) -> int:
         """Bytes of a page divided by its tokens, rounded up."""
         n_rows, n_head, size = self.page_shape(kind)
         return -(-n_rows * n_head * size // PAGE)
 
-    def views(self, stored: npt.NDArray[np.uint8], kind: KVType) -> dict[str, np.ndarray]:
-        """Name -> values [page, row, n_head, n], and for q8_0 their scales [page, row, n_head, group]."""
-        size = kind.item * padded_head(self.n)
-        dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kind.name]
-        views = {self.name: stored[..., :size].view(dtype)[..., : self.n]}
-        if kind.scale:
-            views[self.name + ".scale"] = stored[..., size:].view(np.float16)
-        return views
+    def views(self, stored: npt.NDArray[np.uint8], kind: CacheTypes) -> dict[str, np.ndarray]:
+        """Name -> [page, row, n_head, element] of each plane."""
+        return {self.name + plane: view for plane, view in row_views(stored, kind.rows, self.n).items()}
 
     def count(self, start: int, end: int) -> int:
         """Rows that tokens start..end of a sequence complete."""

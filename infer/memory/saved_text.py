@@ -8,7 +8,6 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError
 
-from .attention import ArrayLayout
 from .hybrid import HybridMemory
 from .positions import first_moved
 from .state_file import StateFile
@@ -52,8 +51,10 @@ def read_text(state: StateFile, memory: HybridMemory, n_vocab: int) -> SavedText
         )
     positions, computed = _positions(state, n)
     layout = memory.layout(n)
-    _check_kv_type(state, layout, memory.attention.kind.name)
+    older = _check_keys_values(state, memory)
     arrays = {name: state.expect(name, dtype, shape) for name, (dtype, shape) in layout.items()}
+    if older:
+        arrays = memory.attention.in_basis(arrays)
     return SavedText(
         [int(t) for t in tokens], logits, state.header.extra, arrays, positions,
         0 if computed is not None and memory.is_recurrent else computed,
@@ -71,16 +72,42 @@ def _positions(state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]
     return positions, computed
 
 
-def _check_kv_type(state: StateFile, layout: ArrayLayout, kv_type: str) -> None:
-    """Raises StateError for another type: converting would change the continuation."""
+def _check_keys_values(state: StateFile, memory: HybridMemory) -> bool:
+    """Whether keys and values must be brought into the memory's basis, as those of older versions of hybrid must.
+
+    Raises StateError for another type: converting would change the continuation.
+    """
+    attention, stated = memory.attention, state.header.keys_values
+    wanted = attention.described()
+    if not attention.specs:
+        return False
+    saved_as = _types_of(state, attention.kind.name) if stated is None else _name_of(stated)
+    if saved_as != attention.kind.name:
+        raise StateError(
+            f"{state.path.name} keeps keys and values in {saved_as}, this model in {attention.kind.name}.",
+            remedy=Remedy.KV_TYPE_OR_WITHOUT_STATE,
+            value=saved_as,
+        )
+    if stated is None or stated == wanted:
+        return stated != wanted
+    raise StateError(
+        f"{state.path.name} keeps keys and values in another basis ({_short(stated)}) than this version of hybrid "
+        f"({_short(wanted or {})}).",
+        remedy=Remedy.WITHOUT_STATE,
+    )
+
+
+def _types_of(state: StateFile, expected: str) -> str:
+    """The type in a file that does not state it; `expected` if it has none of the types of old: it is damaged."""
     names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
-    for name, (dtype, _) in layout.items():
-        is_values = not name.endswith((".scale", "conv", "ssm")) and name in state
-        saved_as = names.get(str(state.dtype(name))) if is_values else None
-        # any other type is damage, which `expect` finds
-        if saved_as and state.dtype(name) != dtype:
-            raise StateError(
-                f"{state.path.name} keeps keys and values in {saved_as}, this model in {kv_type}.",
-                remedy=Remedy.KV_TYPE_OR_WITHOUT_STATE,
-                value=saved_as,
-            )
+    kept = (name for name in state if name.startswith("blk.") and not name.endswith((".scale", "conv", "ssm")))
+    return next((names[dtype] for name in kept if (dtype := str(state.dtype(name))) in names), expected)
+
+
+def _name_of(stated: Mapping[str, Any]) -> str:
+    one, other = (str(stated.get(side))[:20] for side in ("keys", "values"))
+    return one if one == other else f"{one}/{other}"
+
+
+def _short(stated: Mapping[str, Any]) -> str:
+    return f"hadamard {str(stated.get('hadamard'))[:40]}"

@@ -2,7 +2,8 @@
 
     byte   field      type    meaning
        0   magic      8s      b"hybstate"
-       8   version    u32     1, or 2 where tokens were moved (a shifted context), which older versions cannot read
+       8   version    u32     1; 2 where tokens were moved (a shifted context); 3 where the header has `keys_values`.
+                              Older versions of hybrid cannot read the higher ones
       12   crc32      u32     of the header's bytes
       16   nbytes     u64     length of the header
       24   header     utf-8   one JSON object (below)
@@ -10,8 +11,9 @@
        .   arrays             one after another, each padded with zeros to a multiple of 64, also the last one
 
 All numbers are little endian. The header names the writer, the model, the number of tokens, what the application stores
-with them (`extra`: sampler, chat history), and for every array its name, dtype, shape, `offset` (from the end of the
-header's padding), size and crc32. This module does not know what the arrays mean.
+with them (`extra`: sampler, chat history), the types and the basis of keys and values, and for every array its name,
+dtype, shape, `offset` (from the end of the header's padding), size and crc32. This module does not know what the arrays
+mean.
 
 A file from outside is hostile until checked: reading verifies the header before it trusts a number in it, verifies each
 array's checksum before it returns the array, and reports an error in one line (`StateError`).

@@ -12,8 +12,9 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError
 
-VERSION = 2  # the latest
-PLAIN_VERSION = 1  # without moved tokens; all versions of hybrid read it
+VERSION = 3  # the latest: keys and values in a basis of their own, or in types that older versions do not have
+MOVED_VERSION = 2  # with moved tokens
+PLAIN_VERSION = 1  # all versions of hybrid read it
 ALIGNMENT = 64  # bytes, for every array and the end of the header
 # A header holds names and an application's small extras. The limits only keep a damaged length from being believed.
 MAX_HEADER = 256 << 20
@@ -56,13 +57,17 @@ class StateHeader:
     """The prompt cache in the file: see cache_file.py. Files without a cache have no such list."""
     computed: int | None = None
     """`HybridMemory.computed`; None: all tokens."""
+    keys_values: Mapping[str, Any] | None = None
+    """`AttentionMemory.described`. None: f32, f16 or q8_0 in the model's own basis."""
     library: str = ""
     arrays: tuple[ArrayEntry, ...] = ()
 
     @property
     def version(self) -> int:
         """The oldest format version that can express this header."""
-        return PLAIN_VERSION if self.computed is None else VERSION
+        if self.keys_values is not None:
+            return VERSION
+        return PLAIN_VERSION if self.computed is None else MOVED_VERSION
 
     def check_model(self, fingerprint: str, model: str, path: Path) -> None:
         """Raise StateError unless the state belongs to the model with this fingerprint."""
@@ -83,6 +88,7 @@ def encode_header(header: StateHeader, arrays: Sequence[ArrayEntry]) -> bytes:
             "extra": dict(header.extra),
             **({"cache": list(header.cache)} if header.cache else {}),
             **({"computed": header.computed} if header.computed is not None else {}),
+            **({"keys_values": dict(header.keys_values)} if header.keys_values is not None else {}),
             "arrays": [vars(entry) for entry in arrays],
         },
         ensure_ascii=False,
@@ -134,6 +140,7 @@ def _parse(values: object) -> StateHeader:
         extra=top.get("extra", dict),
         cache=top.get("cache", list) if "cache" in top else (),
         computed=computed,
+        keys_values=top.get("keys_values", dict) if "keys_values" in top else None,
         library=top.text("library"),
         arrays=tuple(entries),
     )

@@ -17,7 +17,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from ..engine.network import Network, Seam
 from ..engine.ubatch import Control
-from ..kernels.attention.kv import PAGE, KVType
+from ..kernels.attention.kv import PAGE, CacheTypes
 from ..memory import HybridMemory, RecurrentSpec, RowsSpec
 from ..program.builder import Buffer, Builder, Rows, round_up
 from .sizes import StageSizes
@@ -43,7 +43,7 @@ class Cut:
         return 4 * (self.width + sum(n for _, n in self.carried))
 
 
-def cuts_of(network: Network, kind: KVType, *, exact: bool = False) -> list[Cut]:
+def cuts_of(network: Network, kind: CacheTypes, *, exact: bool = False) -> list[Cut]:
     """A cut before every block but the first. network: with all blocks."""
     memory = HybridMemory(network.specs, 1, PAGE, kind)
     builder = Builder(1, 1, exact=exact, batch=Control(1).batch)

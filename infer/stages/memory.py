@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.attention.kv import KVType
+from ..kernels.attention.kv import CacheTypes
 from ..memory import HybridMemory
 from ..memory.attention import AttentionMemory, AttentionSpec
 from ..memory.needs import Specs, split_specs
@@ -39,7 +39,7 @@ class LedPages(AttentionMemory):
     """Bookkeeping of pages, with memory for one page, of which only the layout is used."""
 
     def __init__(
-        self, specs: list[AttentionSpec | RowsSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int,
+        self, specs: list[AttentionSpec | RowsSpec], n_slots: int, n_ctx: int, kind: CacheTypes, n_spare: int,
         foreman: "Foreman",
     ) -> None:  # fmt: skip
         self._foreman = foreman
@@ -103,7 +103,7 @@ class LedMemory(HybridMemory):
     """The leader's memory. n_spare_pages, n_spare_rows: number of spare pages and rows of every stage."""
 
     def __init__(
-        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int,
+        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: CacheTypes, n_spare_pages: int, n_spare_rows: int,
         foreman: "Foreman",
     ) -> None:  # fmt: skip
         self._foreman = foreman
@@ -111,7 +111,7 @@ class LedMemory(HybridMemory):
         super().__init__(specs, n_seq_max, n_ctx, kind, n_spare_pages, n_spare_rows)
 
     def _parts(
-        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int
+        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: CacheTypes, n_spare_pages: int, n_spare_rows: int
     ) -> tuple[AttentionMemory, RecurrentMemory]:
         kv, states = split_specs(specs)
         pages = LedPages(kv, n_seq_max, n_ctx, kind, n_spare_pages, self._foreman)

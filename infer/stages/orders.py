@@ -11,7 +11,6 @@ from typing import Literal, Protocol
 import numpy as np
 
 from ..engine.network import Widths
-from ..loading.options import KVTypeName
 from ..memory import HybridMemory
 from .stage_files import Place, StageFiles
 
@@ -37,7 +36,7 @@ class Opening:
     n_ubatch: int
     n_threads: int
     exact: bool
-    kv_type: KVTypeName
+    kv_type: str
     adapters: tuple[tuple[str, float], ...] = ()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..engine.network import Network
-from ..kernels.attention.kv import KVType
+from ..kernels.attention.kv import CacheTypes
 from ..memory.needs import SequenceNeeds, Specs
 
 
@@ -12,7 +12,7 @@ from ..memory.needs import SequenceNeeds, Specs
 class Texts:
     """The room for texts: n_seq sequences of n_ctx tokens, and `spare` bytes for checkpoints of earlier texts."""
 
-    kind: KVType
+    kind: CacheTypes
     n_seq: int
     n_ctx: int
     spare: int = 0

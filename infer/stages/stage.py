@@ -14,7 +14,7 @@ from hybrid.quant.ggml.split import open_gguf
 
 from ..engine.engine import Engine
 from ..engine.network import Network
-from ..kernels.attention.kv import KV_TYPES
+from ..kernels.attention.kv import cache_types
 from ..memory import HybridMemory
 from ..memory.needs import SequenceNeeds
 from ..program.builder import Program, Rows
@@ -31,7 +31,7 @@ class _Part(Engine):
         arch = str(gguf.get("general.architecture"))
         super().__init__(
             gguf, n_ctx=o.n_ctx, n_seq_max=o.n_seq_max, n_ubatch=o.n_ubatch, n_threads=o.n_threads or default_threads(),
-            exact=o.exact, kv_type=KV_TYPES[o.kv_type], adapters=open_all(o.adapters, arch),
+            exact=o.exact, kv_type=cache_types(o.kv_type), adapters=open_all(o.adapters, arch),
         )  # fmt: skip
 
     def _network(self, adapters: Sequence[Adapter], n_ctx: int) -> Network:

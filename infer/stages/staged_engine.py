@@ -19,7 +19,7 @@ from ..engine.engine import Engine
 from ..engine.network import Network
 from ..engine.op_times import OpTime
 from ..engine.ubatch import Segment
-from ..kernels.attention.kv import KV_TYPES
+from ..kernels.attention.kv import cache_types
 from ..kernels.build.jit import CompileProgress
 from ..loading.options import LoadOptions
 from ..memory import plan_memory
@@ -52,7 +52,7 @@ class StagedEngine(Engine):
         self._machines: list[MachineMemory] = []
         super().__init__(
             gguf, n_ctx=given.n_ctx, n_seq_max=given.n_seq_max, n_ubatch=given.n_ubatch,
-            n_threads=given.n_threads or default_threads(), exact=given.exact, kv_type=KV_TYPES[given.kv_type_used],
+            n_threads=given.n_threads or default_threads(), exact=given.exact, kv_type=cache_types(given.kv_type_used),
             spare=given.checkpoint_budget, adapters=adapters,
         )  # fmt: skip
         if given.checkpoint_budget and given.checkpoint_type != "f32":

@@ -27,6 +27,7 @@ class Remedy(StrEnum):
     # states
     WITHOUT_STATE = "without_state"
     KV_TYPE = "kv_type"  # value: the type that the file has
+    SAY_IF_ROTATED = "say_if_rotated"
     KV_TYPE_OR_WITHOUT_STATE = "kv_type_or_without_state"  # value: the type that the file has
     STATE_IS_COMPLETION = "state_is_completion"  # value: the file
     ONE_SEQUENCE = "one_sequence"

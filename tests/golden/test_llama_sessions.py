@@ -219,11 +219,6 @@ def test_what_does_not_match_is_said(converted: Callable[..., Path], tmp_path: P
     ):
         import_session(model, session)
     assert (caught.value.remedy, caught.value.value) == (Remedy.KV_TYPE, "f16")
-    with LoadedModel.load(converted("llama-unigram-bin"), n_ctx=64, kv_type="q8_0") as model:
-        seq = model.sequence()
-        seq.prefill([5, 6])
-        with pytest.raises(UsageError, match=r"llama\.cpp rotates keys and values of q8_0"):
-            export_session(seq, tmp_path / "s")
     with LoadedModel.load(converted("llama-unigram-bin"), n_ctx=5) as model:
         with pytest.raises(HybridError, match="holds 7 tokens, the context is 5"):
             import_session(model, session)

@@ -17,6 +17,7 @@ from hybrid.infer.answers.drawing.context_shift import MARGIN, kept_tokens, leav
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.shared import eval_shared
+from hybrid.infer.memory.kv_codec import decoded
 from hybrid.infer.memory.moves import seq_add
 from hybrid.infer.memory.state_file import read_state, write_state
 from hybrid.infer.memory.state_header import StateHeader
@@ -69,7 +70,7 @@ def test_attention_knows_distances_alone(family: str, random_model: Callable[...
 SHIFTED = ["jamba", "granite", "llama", "mamba2"]
 
 
-FAMILIES, KV_TYPES = [*SHIFTED, "gemma3", "recurrentgemma", "zamba2", "qwen35"], ["f32", "f16", "q8_0"]
+FAMILIES, KV_TYPES = [*SHIFTED, "gemma3", "recurrentgemma", "zamba2", "qwen35"], ["f32", "f16", "q8_0", "q4_0", "q5_1"]
 
 
 @pytest.mark.parametrize(("family", "kv_type"), list(mostly_long(in_turn(FAMILIES, KV_TYPES), FAMILIES, KV_TYPES)))
@@ -99,14 +100,14 @@ def test_bits_behind_a_shift(family: str, kv_type: str, random_model: Callable[.
         assert both[1].logits is not None
         assert same(np.concatenate([np.stack(singles), both[1].logits]), whole)
     with read_state(tmp_path / "state") as state:
-        assert state.header.version == 2 and state.header.computed == kept
+        assert state.header.version == (2 if state.header.keys_values is None else 3) and state.header.computed == kept
     with LoadedModel.load(path, n_threads=1, **options) as model:
         seq = model.restore(tmp_path / "state")
         assert seq.is_shifted and model.memory.computed(seq.slot) == kept
         assert same(seq.logits_of(more), whole)
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_1"])
 def test_without_rope_it_is_a_text_that_never_had_the_discarded_keys(
     kv_type: str, random_model: Callable[..., Path]
 ) -> None:
@@ -124,7 +125,7 @@ def test_without_rope_it_is_a_text_that_never_had_the_discarded_keys(
         assert same(seq.logits_of(tokens(40, 5)), other.logits_of(tokens(40, 5)))
 
 
-@pytest.mark.parametrize(("kv_type", "most"), [("f32", 1e-5), ("f16", 2e-3), ("q8_0", 0.02)])
+@pytest.mark.parametrize(("kv_type", "most"), [("f32", 1e-5), ("f16", 2e-3), ("q8_0", 0.02), ("q4_0", 0.25)])
 def test_keys_of_the_first_layer_are_those_of_the_shorter_text(
     kv_type: str, most: float, random_model: Callable[..., Path]
 ) -> None:
@@ -139,8 +140,9 @@ def test_keys_of_the_first_layer_are_those_of_the_shorter_text(
         shifted, wanted = (dict(model.memory.export(s.slot)) for s in (seq, other))
 
         def keys(arrays: dict[str, np.ndarray]) -> np.ndarray:
-            x = arrays["blk.0.k"].astype(np.float64)
-            return x * arrays["blk.0.k.scale"].astype(np.float64) if kv_type == "q8_0" else x
+            kind = model.memory.attention.kind.keys
+            planes = {plane.name: arrays[f"blk.0.k{plane.name}"] for plane in kind.planes}
+            return decoded(planes, kind, SHAPES["llama"].head_dim)
 
         error = np.abs(keys(shifted) - keys(wanted)).max() / np.abs(keys(wanted)).max()
         print(f"{kv_type}: {error:.1e} of the largest")
@@ -219,7 +221,7 @@ def test_how_far_back_it_goes(family: str, random_model: Callable[..., Path]) ->
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q5_0/q4_0"])
 @pytest.mark.parametrize("family", SHIFTED)
 def test_a_text_goes_on_for_ever(family: str, kv_type: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
     """With and without guesses, with a stop and a save at any point; the reported number of tokens leaves the

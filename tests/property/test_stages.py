@@ -13,7 +13,7 @@ from test_conformance import MEMORIES
 
 from hybrid.infer import LoadedModel, LoadOptions, Work
 from hybrid.infer.engine.network import Network
-from hybrid.infer.kernels.attention.kv import KV_TYPES
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES
 from hybrid.infer.memory.needs import LEAST_MARGIN
 from hybrid.infer.stages.cuts import cuts_of, fewest, planned
 from hybrid.infer.stages.line import LineHere
@@ -109,7 +109,7 @@ def test_the_bits_of_one_machine(family: str, random_model: RandomModel, tmp_pat
     with LoadedModel.load(path, OPTIONS) as model:
         expected = everything(model, tmp_path)
     with open_gguf(path) as gguf:
-        n_stages = 1 + sum(not cut.refused for cut in cuts_of(Network(gguf, 8), KV_TYPES["f16"]))
+        n_stages = 1 + sum(not cut.refused for cut in cuts_of(Network(gguf, 8), CACHE_TYPES["f16"]))
     assert n_stages > 1
     with load_staged(path, OPTIONS, n_stages, LineHere) as model:
         check_same(everything(model, tmp_path), expected)
@@ -131,7 +131,7 @@ def test_many_short_ubatches(jamba: Path) -> None:
 def test_what_crosses_a_cut_and_what_forbids_one(family: str, random_model: RandomModel) -> None:
     with open_gguf(random_model(family, FileType.F32)) as gguf:
         network = Network(gguf, 8)
-        cuts = cuts_of(network, KV_TYPES["f32"])
+        cuts = cuts_of(network, CACHE_TYPES["f32"])
         assert [cut.block for cut in cuts] == list(range(1, network.hparams.n_layer))
         assert {name for cut in cuts for name, _ in cut.carried} == CARRIED.get(family, set())
         refused = {cut.refused for cut in cuts if cut.refused}
@@ -144,7 +144,7 @@ def test_stages_are_alike_in_size(jamba: Path) -> None:
     """No other cuts make the largest stage smaller."""
     with open_gguf(jamba) as gguf:
         network = Network(gguf, 8)
-        cuts, sizes = cuts_of(network, KV_TYPES["f32"]), StageSizes(network)
+        cuts, sizes = cuts_of(network, CACHE_TYPES["f32"]), StageSizes(network)
         found = max(sizes.all(planned(sizes, cuts, 3)))
         others = [max(sizes.all([range(a), range(a, b), range(b, 5)])) for a in range(1, 4) for b in range(a + 1, 5)]
         assert found == min(others)
@@ -156,8 +156,8 @@ def test_stages_fit_their_machines(jamba: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     with open_gguf(jamba) as gguf:
         network = Network(gguf, 8)
-        cuts = cuts_of(network, KV_TYPES["f32"])
-        texts = Texts(KV_TYPES["f16"], 3, 5000, 1 << 16) if seed % 2 else None
+        cuts = cuts_of(network, CACHE_TYPES["f32"])
+        texts = Texts(CACHE_TYPES["f16"], 3, 5000, 1 << 16) if seed % 2 else None
         of_stages = StageSizes(network, texts)
         whole = of_stages.of(range(5))
         rooms = [int(whole * share) for share in rng.uniform(0.1, 1.0, 4)]
@@ -193,7 +193,7 @@ def small_machines(path: Path, options: LoadOptions, *shares: float) -> type[Sma
     """Machines with the given shares of the model's need, besides the reserve and the working memory of passes."""
     with load_staged(path, options, 1, LineHere) as model:
         assert isinstance(model.engine, StagedEngine)
-        texts = Texts(KV_TYPES["f16"], options.n_seq_max, model.n_ctx, options.checkpoint_budget)
+        texts = Texts(CACHE_TYPES["f16"], options.n_seq_max, model.n_ctx, options.checkpoint_budget)
         whole = StageSizes(model.engine.network, texts).of(range(5))
         other = LEAST_MARGIN + model.engine.working_bytes(model.n_ctx, options.n_seq_max)
     return type("Line", (SmallMachines,), {"rooms": tuple(other + int(whole * share) for share in shares)})

@@ -29,23 +29,118 @@ def rope(
     return y
 
 
-def kept(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
+CODEBOOK = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+F32 = npt.NDArray[np.float32]
+
+
+def kept(x: F32, kind: str) -> F32:
     """x [position, head_kv, d_head] after storing in a cache of this type."""
     x = x.astype(np.float32)
     if kind == "f32":
         return x
     if kind == "f16":
         return np.where(np.isfinite(x), np.clip(x, -65504, 65504), x).astype(np.float16).astype(np.float32)
+    if kind == "bf16":
+        bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
+        low, even = bits & 0xFFFF, bits >> 16 & 1
+        up = (low > 0x8000) | ((low == 0x8000) & (even == 1))
+        rounded = (((bits >> 16) + up) << 16).astype(np.uint32).view(np.float32)
+        return np.where(np.isnan(x), x, rounded)
     y = np.empty_like(x)
     for first in range(0, x.shape[-1], 32):
         group = x[..., first : first + 32]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            largest = np.abs(group).max(axis=-1, keepdims=True)
-            scale = np.minimum(largest / np.float32(127), np.float32(65504)).astype(np.float16).astype(np.float32)
-            codes = np.rint(group * np.where(scale > 0, np.float32(1) / scale, np.float32(0))) + np.float32(0)
-            scale = np.where(np.isfinite(group).all(axis=-1, keepdims=True), scale, np.float32(np.nan))
-            y[..., first : first + 32] = np.clip(np.nan_to_num(codes, nan=0), -127, 127) * scale
+        finite = np.isfinite(group).all(axis=-1, keepdims=True)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            new = _group8(group) if kind == "q8_0" else _packed_group(group, kind)
+            y[..., first : first + 32] = np.where(finite, new, np.float32(np.nan))
     return y
+
+
+def _group8(group: F32) -> F32:
+    largest = np.abs(group).max(axis=-1, keepdims=True)
+    scale = np.minimum(largest / np.float32(127), np.float32(65504)).astype(np.float16).astype(np.float32)
+    codes = np.rint(group * np.where(scale > 0, np.float32(1) / scale, np.float32(0))) + np.float32(0)
+    return np.clip(np.nan_to_num(codes, nan=0), -127, 127) * scale
+
+
+def _half(x: F32) -> F32:
+    return np.clip(x, -65504, 65504).astype(np.float16).astype(np.float32)
+
+
+def _total(x: F32) -> F32:
+    """Sum of 32 values: 16 + 16, 8 + 8..."""
+    while x.shape[-1] > 1:
+        half = x.shape[-1] // 2
+        x = x[..., :half] + x[..., half:]
+    return x
+
+
+def _packed_group(group: F32, kind: str) -> F32:
+    """Two rounds of nearest codes and least squares, on 32 values of which the missing ones are 0."""
+    x = np.zeros((*group.shape[:-1], 32), np.float32)
+    x[..., : group.shape[-1]] = np.clip(np.nan_to_num(group, nan=0), -1e30, 1e30)
+    most, least = x.max(axis=-1, keepdims=True), x.min(axis=-1, keepdims=True)
+    n, none = np.float32(32), np.float32(0)
+    low = none
+    if kind in ("q4_1", "q5_1"):
+        low = least
+        top = np.float32(15 if kind == "q4_1" else 31)
+        scale = (most - least) / top
+    else:
+        largest = np.where(most > -least, most, least)
+        scale = largest / np.float32({"q4_0": -8, "q5_0": -16, "iq4_nl": -127}[kind])
+    codes = x
+    for _ in range(2):
+        near = (x - low) * np.where(scale != 0, np.float32(1) / scale, none)
+        if kind == "iq4_nl":
+            gaps = np.abs(near[..., None].astype(np.float64) - CODEBOOK)
+            codes = CODEBOOK[gaps.argmin(axis=-1)]  # of two equally near ones the lower
+        elif kind in ("q4_1", "q5_1"):
+            codes = np.clip(np.rint(near), 0, top)
+        else:
+            half = 8 if kind == "q4_0" else 16
+            codes = np.clip(np.rint(near), -half, half - 1)
+        above, below = _total(x * codes), _total(codes * codes)
+        if kind in ("q4_1", "q5_1"):
+            sum_q, sum_x = _total(codes), _total(x)
+            above, below = n * above - sum_x * sum_q, n * below - sum_q * sum_q
+            scale = _half(np.where(below > 0, above / below, none))
+            low = (sum_x - scale * sum_q) / n
+        else:
+            scale = np.where(below > 0, above / below, none)
+    y = (codes + none) * _half(scale)  # codes are integers: 0 has no sign
+    if kind in ("q4_1", "q5_1"):
+        y = y + _half(low)
+    return y[..., : group.shape[-1]]
+
+
+def read_back(parts: dict[str, np.ndarray], kind: str, width: int) -> F32:
+    """Exported planes ("", ".high", ".scale", ".min") [..., element] -> the values [..., width]."""
+    codes = parts[""]
+    if kind == "bf16":
+        return (codes.astype(np.uint32) << 16).view(np.float32)
+    x = codes.astype(np.float32)
+    if kind in ("q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"):
+        x = np.empty((*codes.shape[:-1], 8 * codes.shape[-1]), np.float32)
+        for j in range(8):
+            code = (codes >> np.uint32([0, 8, 16, 24, 4, 12, 20, 28][j]) & 15).astype(np.int64)
+            if ".high" in parts:
+                code += 16 * (parts[".high"].astype(np.int64) >> j & 1)
+            if kind in ("q4_0", "q5_0"):
+                half = 8 if kind == "q4_0" else 16
+                code -= 2 * half * (code >= half)
+            x[..., j::8] = CODEBOOK[code] if kind == "iq4_nl" else code
+        x = x[..., :width]
+    if ".scale" in parts:
+        x = x * np.repeat(parts[".scale"].astype(np.float32), 32, -1)[..., :width]
+    return x + np.repeat(parts[".min"].astype(np.float32), 32, -1)[..., :width] if ".min" in parts else x
+
+
+def hadamard(x: npt.NDArray[np.floating], block: int) -> npt.NDArray[np.floating]:
+    """Each block of values of [..., width], transformed by its matrix of +-1 / sqrt(block)."""
+    i = np.arange(block)
+    signs = 1.0 - 2.0 * (np.bitwise_count(i[:, None] & i) & 1)
+    return (x.reshape(*x.shape[:-1], -1, block).astype(np.float64) @ signs / np.sqrt(block)).reshape(x.shape)
 
 
 def attention(

@@ -60,7 +60,8 @@ class Places:
             if llama:
                 size = write_sequence(self.model, text.ids.tolist(), held_text.arrays(memory, text), path)
             else:
-                header = StateHeader(self.model.fingerprint, self.model.description, len(text.ids))
+                kept = memory.attention.described()
+                header = StateHeader(self.model.fingerprint, self.model.description, len(text.ids), keys_values=kept)
                 arrays = {"tokens": text.ids} | ({} if text.logits is None else {"logits": text.logits})
                 size = write_state(path, header, (arrays | held_text.arrays(memory, text)).items())
             return Carried(len(text.ids), size)

@@ -6,6 +6,7 @@
 It looks for something new several times a second, so a killed process loses little.
 """
 
+import json
 import os
 import sys
 import threading
@@ -56,7 +57,9 @@ def open_store(model: LoadedModel, path: Path, budget: int, warn: Callable[[str]
 
 def model_key(model: LoadedModel) -> bytes:
     """16 bytes that stand for everything on which keys, values and states depend."""
-    return key_of(model.fingerprint, model.kv_type, model.precision, host().name, metadata.version("hybrid-lm"))
+    described = model.memory.attention.described()
+    basis = [] if described is None else [json.dumps(described)]
+    return key_of(model.fingerprint, model.kv_type, *basis, model.precision, host().name, metadata.version("hybrid-lm"))
 
 
 class Saver:

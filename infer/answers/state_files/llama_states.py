@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.sources import check_source
 
-from ...memory.llama_session import DTYPES, LlamaSession, encode_session, read_session
+from ...memory.llama_session import LlamaSession, encode_session, read_session, sides_of
 from ...memory.positions import first_moved
 from ...memory.saved_text import SavedText
 from ...model import LoadedModel
@@ -23,15 +23,18 @@ ARCHITECTURES = (
 )  # fmt: skip
 
 
-def import_session(model: LoadedModel, path: str | os.PathLike[str]) -> Sequence:
+def import_session(model: LoadedModel, path: str | os.PathLike[str], *, rotated: bool | None = None) -> Sequence:
     """The sequence that llama.cpp saved. `Sequence.pending` are tokens at the end that were sampled and not computed.
+
+    rotated: whether llama.cpp rotated quantized keys and values, as builds since April 2026 do, which the file does not
+    say; None: unknown.
 
     Without recurrent layers the last token always is one of these, so that generation can start at once; otherwise some
     text must follow, since the file has no logits.
 
     Raises StateError if the file is damaged, longer than the context, or (as far as can be told) of another model.
     """
-    session = _read(model, Path(path))
+    session = _read(model, Path(path), rotated)
     tokens, n = [int(t) for t in session.tokens], session.n_past
     seq = model.sequence()
     # tokens after a gap were computed beside tokens that are gone
@@ -67,19 +70,32 @@ def write_sequence(model: LoadedModel, tokens: list[int], arrays: dict[str, np.n
     return _write(path, parts)
 
 
-def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool = True, transposed: bool = False) -> int:
+def export_session(
+    seq: Sequence,
+    path: str | os.PathLike[str],
+    *,
+    whole: bool = True,
+    transposed: bool = False,
+    rotated: bool = True,
+) -> int:
     """Writes a sequence for llama.cpp and returns the size in bytes.
 
     whole       True: 'ggsn', whose text ends with one token that the memory has not seen and that llama-completion
                 computes first: the first pending one, or without recurrent layers the last of the text. False: 'ggsq',
                 only what the memory has seen
-    transposed  values with positions last, as llama.cpp expects without flash attention
+    transposed  values with positions last, as llama.cpp expects without flash attention; not of quantized values
+    rotated     quantized keys and values as llama.cpp stores them since April 2026
 
     Raises StateError if it cannot be written, UsageError if llama.cpp has no such state.
     """
     runner, path = seq.runner, Path(path)
     arch, n_layer, memory = runner.file.arch, runner.file.n_layer, runner.memory
     _check_exported(runner)
+    if transposed and memory.attention.kind.values.quantized and memory.attention.pairs:
+        raise UsageError(
+            f"without flash attention llama.cpp has no values in {memory.attention.kind.values.name}. Export for flash "
+            "attention."
+        )
     n = len(seq.tokens)
     tokens = [*seq.tokens, *seq.pending[:1]] if whole else seq.tokens
     positions = memory.positions[seq.slot]
@@ -98,19 +114,19 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
         raise UsageError("the state holds no tokens that were computed: there is nothing to export.")
     arrays = dict(memory.export(seq.slot))
     parts = encode_session(
-        tokens, positions.of(0, n), arrays, arch, n_layer, memory, whole=whole, transposed=transposed
+        tokens, positions.of(0, n), arrays, arch, n_layer, memory, whole=whole, transposed=transposed, rotated=rotated
     )
     return _write(path, parts)
 
 
-def _read(model: LoadedModel, path: Path) -> LlamaSession:
+def _read(model: LoadedModel, path: Path, rotated: bool | None = None) -> LlamaSession:
     _check_architecture(model.arch, path.name)
     try:
         check_source(path, "a state file")
         data = path.read_bytes()
     except OSError as error:
         raise StateError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    session = read_session(data, path.name, model.arch, model.n_layer, model.memory)
+    session = read_session(data, path.name, model.arch, model.n_layer, model.memory, rotated)
     if not all(0 <= t < model.n_vocab for t in session.tokens):
         raise StateError(f"{path.name} holds tokens that are outside this model's vocabulary of {model.n_vocab}.")
     return session
@@ -127,8 +143,8 @@ def _write(path: Path, parts: Iterable[bytes]) -> int:
 
 def _check_exported(runner: Runner) -> None:
     _check_architecture(runner.file.arch, "the state")
-    if runner.kv_type not in DTYPES and runner.memory.attention.specs:
-        raise UsageError(f"llama.cpp rotates keys and values of {runner.kv_type}: only f32 and f16 can be exported.")
+    for side in sides_of(runner.memory):
+        assert side.row_bytes  # or it raises
 
 
 def _check_architecture(arch: str, what: str) -> None:

@@ -14,6 +14,9 @@ queries of a tile, nor the split of a prompt changes a bit. Cache positions afte
 even NaN.
 """
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from ..build.jit import Kernel, device, kernel, variant
@@ -47,7 +50,7 @@ from .attention_tile import (
     tile_bytes,
     total_record,
 )
-from .kv import F32_KV, KV_TYPES, PAGE, row_size
+from .kv import F32_KV, PAGE, KVType, row_size
 
 CHUNK = 512  # positions whose result is merged as one
 SHARED_TOKENS = 8  # maximum tokens of a batch whose chunks may be shared among threads
@@ -125,18 +128,18 @@ def end_of_run(t, end, slot, pos, start, window, aligned):
 
 
 @device
-def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks):
+def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks, block):
     """Enter the queries into rows: heads h0 .. h0 + heads - 1 of each token from t on. Rows n_row .. n_pad - 1 get no
     query."""
     for r in range(n_pad):
         w = t + r // heads
         if r < n_row:
             source = q + w * ldq + (h0 + r % heads) * d_head * 4
-            enter_row(tile, r, source, d_head, factor, ldi(pos + 8 * w))
+            enter_row(tile, r, source, d_head, factor, ldi(pos + 8 * w), block)
             if sinks:
                 start_with_sink(total_record(tile, r, d_head), sinks, h0 + r % heads)
         else:
-            enter_row(tile, r, q, d_head, factor, -1)
+            enter_row(tile, r, q, d_head, factor, -1, 0)
 
 
 @device
@@ -155,16 +158,17 @@ def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, window, alig
 
 
 @device
-def leave_rows(tile, n_row, heads, t, h0, d_head, d_value, out, ldout):
+def leave_rows(tile, n_row, heads, t, h0, d_head, d_value, out, ldout, block):
     """Write the outputs over all chunks to the rows of `out`."""
     for r in range(n_row):
         target = out + (t + r // heads) * ldout + (h0 + r % heads) * d_value * 4
-        leave_row(total_record(tile, r, d_head), target, d_value)
+        leave_row(total_record(tile, r, d_head), target, d_value, block)
 
 
 IN_REGISTERS = 32  # up to this many rows, keys and values are converted in registers; with more, unpacked to scratch
-direct_scores, direct_values, unpack = make_direct_scores(F32_KV), make_direct_values(F32_KV), make_unpack(F32_KV)
-ITEM, SCALE = F32_KV.item, F32_KV.scale
+direct_scores, direct_values = make_direct_scores(F32_KV, F32_KV), make_direct_values(F32_KV, F32_KV)
+unpack = make_unpack(F32_KV, F32_KV)
+EIGHTH, SCALES, V_EIGHTH, V_SCALES = F32_KV.eighth, F32_KV.group, F32_KV.eighth, F32_KV.group
 
 
 @kernel
@@ -172,9 +176,10 @@ def attention(  # noqa: C901  one loop nest
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
-    records: Address, n_records: Int, sinks: Address = 0, aligned: Int = 0,
+    records: Address, n_records: Int, sinks: Address = 0, aligned: Int = 0, k_block: Int = 0, v_block: Int = 0,
 ):  # fmt: skip
-    """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per cache type.
+    """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per pair
+    of types: see `attention_kernel`.
 
         out = sum_j w_j V_j / sum_j w_j,  w_j = exp(s_j - maximum),  j <= pos (and j > pos - window)
         s_j = scale * q . K_j,  with a cap: cap * tanh(scale * q . K_j / cap)   (Gemma 2, arXiv:2408.00118)
@@ -192,6 +197,7 @@ def attention(  # noqa: C901  one loop nest
                          p // window * window on (chunked attention, Llama 4)
     cap                  0: none
     sinks                f32 [head], logits; 0: none
+    k_block, v_block     blocks of the Walsh-Hadamard transform in whose basis keys and values are; 0: none
     records              room for n_records, see `chunk_records`; written for `attention_merge`
 
     Reference: tests/reference/attention.py on keys and values read back from the cache. Error: 5e-6 of max(1, |out|)
@@ -199,7 +205,7 @@ def attention(  # noqa: C901  one loop nest
     """
     n_tok = ldi(ctl)
     mine = scratch + tid * scratch_bytes
-    row, vrow = row_size(d_head, ITEM, SCALE), row_size(d_value, ITEM, SCALE)
+    row, vrow = row_size(d_head, EIGHTH, SCALES), row_size(d_value, V_EIGHTH, V_SCALES)
     factor, limit = scale * _LOG2E if cap == 0 else scale / cap, cap * _LOG2E
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if window <= 0:
@@ -235,7 +241,7 @@ def attention(  # noqa: C901  one loop nest
             micro = rows_at_once(n_row)
             n_pad = (n_row + micro - 1) // micro * micro
             if c0 < c1:
-                enter_queries(mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks)
+                enter_queries(mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks, k_block)
             k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
             for c in range(c0, c1):
                 begin_chunk(mine, n_pad, d_head)
@@ -259,7 +265,7 @@ def attention(  # noqa: C901  one loop nest
                     mine, c, n_row, heads, t, h0, d_head, d_value, pos, window, aligned, records, n_head, n_chunk
                 )
             if n_chunk == 0:
-                leave_rows(mine, n_row, heads, t, h0, d_head, d_value, out, ldout)
+                leave_rows(mine, n_row, heads, t, h0, d_head, d_value, out, ldout, v_block)
             t = u
 
 
@@ -267,7 +273,7 @@ def attention(  # noqa: C901  one loop nest
 def attention_merge(
     a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_value: Int,
     scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int, sinks: Address = 0,
-    aligned: Int = 0,
+    aligned: Int = 0, v_block: Int = 0,
 ):  # fmt: skip
     """Merge the chunks of `attention` if they were shared among threads; otherwise do nothing. Fields as there."""
     n_tok = ldi(ctl)
@@ -286,36 +292,39 @@ def attention_merge(
                 start_with_sink(total, sinks, j - t * n_head)
             for c in range(first_seen(p, window, aligned) // CHUNK, p // CHUNK + 1):
                 merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
-            leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value)
+            leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value, v_block)
 
-
-ATTENTION: dict[str, Kernel] = {
-    kind.name: variant(
-        attention,
-        f"attention_{kind.name}",
-        direct_scores=make_direct_scores(kind),
-        direct_values=make_direct_values(kind),
-        unpack=make_unpack(kind),
-        ITEM=kind.item,
-        SCALE=kind.scale,
-    )
-    for kind in KV_TYPES.values()
-}
 
 # Latent attention always unpacks, however few the rows: its values must be transposed out of the keys, and a tile holds
 # all heads. The second-level cache of processors with AVX-512 has room for whole blocks.
 _BLOCKS = LANES == 16
-LATENT_ATTENTION: dict[str, Kernel] = {
-    kind.name: variant(
+
+
+@cache
+def attention_kernel(keys: KVType, values: KVType, latent: bool = False) -> Kernel:
+    """`attention` for these types; latent: the values are parts of the keys."""
+    sizes: dict[str, Any] = {"EIGHTH": keys.eighth, "SCALES": keys.group}
+    if latent:
+        return variant(
+            attention,
+            f"latent_attention_{keys.name}",
+            IN_REGISTERS=0,
+            WIDE_HEAD=1 << 20,  # tiles are whole
+            unpack=make_unpack_keys(keys) if _BLOCKS else left_packed,
+            unpacked_scores=unpacked_scores if _BLOCKS else make_latent_scores(keys),
+            unpacked_values=unpacked_values if _BLOCKS else make_latent_values(keys),
+            V_EIGHTH=keys.eighth,
+            V_SCALES=keys.group,
+            **sizes,
+        )
+    name = keys.name if keys is values else f"{keys.name}_{values.name}"
+    return variant(
         attention,
-        f"latent_attention_{kind.name}",
-        IN_REGISTERS=0,
-        WIDE_HEAD=1 << 20,  # tiles are whole
-        unpack=make_unpack_keys(kind) if _BLOCKS else left_packed,
-        unpacked_scores=unpacked_scores if _BLOCKS else make_latent_scores(kind),
-        unpacked_values=unpacked_values if _BLOCKS else make_latent_values(kind),
-        ITEM=kind.item,
-        SCALE=kind.scale,
+        f"attention_{name}",
+        direct_scores=make_direct_scores(keys, values),
+        direct_values=make_direct_values(keys, values),
+        unpack=make_unpack(keys, values),
+        V_EIGHTH=values.eighth,
+        V_SCALES=values.group,
+        **sizes,
     )
-    for kind in KV_TYPES.values()
-}

@@ -6,12 +6,14 @@ at a time for the scores and 16 values at a time for the outputs, which stay in 
 (`make_latent_scores`, `make_latent_values`).
 """
 
+import functools
 from typing import Any
 
-from ..emit.emitter import F32, I16, I64, Value, Vec, const, emit
+from ..emit.emitter import F32, I64, Value, Vec, const, emit
 from .attention_products import add_unpacked, scores_of_group, unpack_keys
 from .attention_tile import SLAB, Tile
-from .kv import F32_KV, K_LANES, KVType, load16, rounded_up
+from .kv import F32_KV, GROUP, K_LANES, KVType
+from .kv_read import KeyReader, count_of, rounded_up, scaled
 
 SIDE = 8  # side of the squares that are transposed in registers
 
@@ -68,9 +70,9 @@ def left_packed(e, tile, k, v, row, vrow, d_head, d_value, seen):
 
 def _size(at: Tile, kind: KVType) -> Value:
     """Bytes of the keys of 16 positions."""
-    b = at.e.b
-    groups = b.ashr(b.add(at.d_head, const(I64, 31)), const(I64, 5))
-    return b.shl(b.add(b.mul(at.d_pad, const(I64, kind.item)), b.mul(groups, const(I64, kind.scale))), const(I64, 4))
+    e, b = at.e, at.e.b
+    parts = [b.mul(count_of(e, plane, at.d_pad), const(I64, plane.size)) for plane in kind.planes]
+    return b.shl(functools.reduce(b.add, parts), const(I64, 4))
 
 
 def make_latent_scores(kind: KVType) -> Any:
@@ -106,8 +108,7 @@ def make_latent_values(kind: KVType) -> Any:
             def group(g: Value, _: list[Value]) -> None:
                 source, target = b.add(keys, b.mul(g, size)), b.add(at.values, b.shl(g, const(I64, 10)))
                 for half in range(0, 16, SIDE):
-                    places = [b.add(b.add(d, first), const(I64, half + i)) for i in range(SIDE)]
-                    rows = [_dim(at, kind, source, e.intr("smin", place, last)) for place in places]
+                    rows = _dims(at, kind, source, b.add(b.add(d, first), const(I64, half)), last)
                     for part in range(0, K_LANES, SIDE):
                         columns = e.transpose8([e.part(x, part, SIDE) for x in rows])
                         for i, values in enumerate(columns):
@@ -121,11 +122,12 @@ def make_latent_values(kind: KVType) -> Any:
     return latent_values
 
 
-def _dim(at: Tile, kind: KVType, source: Value, d: Value) -> Value:
-    """Value d of the keys of 16 positions, f32 lanes."""
-    e, b, width = at.e, at.e.b, K_LANES * kind.item
-    x = load16(e, kind, source, b.mul(d, const(I64, width)))
-    if not kind.scale:
-        return x
-    place = b.add(b.mul(at.d_pad, const(I64, width)), b.and_(d, const(I64, -32)))
-    return b.fmul(x, e.half(e.load(Vec(I16, K_LANES), source, place)))
+def _dims(at: Tile, kind: KVType, source: Value, d: Value, last: Value) -> list[Value]:
+    """Values d .. d + SIDE - 1 of the keys of 16 positions, f32 lanes; after `last`, that one again."""
+    e, b, reader = at.e, at.e.b, KeyReader(at.e, kind, at.d_head)
+    out = []
+    for i in range(SIDE):
+        place = e.intr("smin", b.add(d, const(I64, i)), last)
+        times = reader.times(source, b.and_(place, const(I64, -GROUP)))
+        out.append(scaled(e, reader.code(source, place), times))
+    return out

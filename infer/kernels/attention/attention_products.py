@@ -8,21 +8,10 @@ a score is one chain of fma over d_head, an output one chain over the positions 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..emit.emitter import F32, I16, I64, Emitter, Value, Vec, const, emit
+from ..emit.emitter import F32, I64, Emitter, Value, const, emit
 from .attention_tile import AT_ONCE, BLOCK, DIRECT, GROUPS_OF, HEAD, MICRO, SLAB, Tile, at_most
-from .kv import F32_KV, GROUP, K_LANES, VECTOR, KVType, load16, rounded_up
-
-
-def scale16(e: Emitter, scales: Value, offset: Value | int) -> Value:
-    """One f16 in 16 lanes of f32. Repeated before it is widened: converting a single f16 would wait for its register's
-    previous value."""
-    eight = e.half(e.splat(e.load(I16, scales, offset), 8))
-    return e.cat(eight, eight)
-
-
-def scale_place(e: Emitter, d: Value) -> Value:
-    """Byte offset of the scale of value d from a row's first scale."""
-    return e.b.shl(e.b.ashr(d, const(I64, 5)), const(I64, 1))
+from .kv import F32_KV, GROUP, K_LANES, KVType
+from .kv_read import VECTOR, KeyReader, ValueReader, read_values, rounded_up, scaled
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -47,58 +36,54 @@ def _write_scores(  # noqa: C901  one loop nest
     e: Emitter, kind: KVType, rows: int, q: Value, line: Value, keys: Sequence[Value], p: Value, d_head: Value,
     soon: Sequence[Value],
 ) -> None:  # fmt: skip
-    b = e.b
+    b, reader = e.b, KeyReader(e, kind, d_head)
     queries = [b.add(q, b.mul(line, const(I64, r))) for r in range(rows)]
-    width = K_LANES * kind.item
+    n = len(keys)
 
-    def dim(d: Value, acc: list[Value], scales: list[Value]) -> list[Value]:
-        column, place = b.shl(d, const(I64, 2)), b.mul(d, const(I64, width))
-        acc, at = list(acc), 0
-        loaded = [load16(e, kind, key, place) for key in keys]
-        if scales:
-            loaded = [b.fmul(x, scale) for x, scale in zip(loaded, scales, strict=True)]
-        for query in queries:
-            value = e.splat(e.load(F32, query, column), K_LANES)
-            for key in loaded:
-                acc[at] = e.fma(value, key, acc[at])
-                at += 1
+    def some(d: Value, acc: list[Value], times: Sequence[Sequence[Value]]) -> list[Value]:
+        """`reader.step` dimensions from d on."""
+        acc = list(acc)
+        columns = zip(*[reader.codes(key, d) for key in keys], strict=True)
+        for i, codes in enumerate(columns):
+            loaded = [scaled(e, x, each) for x, each in zip(codes, times, strict=True)]
+            for r, query in enumerate(queries):
+                value = e.splat(e.load(F32, query, b.shl(b.add(d, const(I64, i)), const(I64, 2))), K_LANES)
+                for k, key in enumerate(loaded):
+                    acc[r * n + k] = e.fma(value, key, acc[r * n + k])
         return acc
 
-    def span(start: Value | int, stop: Value, acc: list[Value], scales: list[Value]) -> list[Value]:
+    def span(start: Value | int, stop: Value, acc: list[Value], times: Sequence[Sequence[Value]]) -> list[Value]:
         """Dimensions start .. stop - 1. With `soon`, one iteration takes a cache line, which is prefetched once."""
-        step = 64 // width if soon else 1
+        step = max(reader.step, 64 * reader.step // reader.width) if soon else reader.step
 
         def dims(d: Value, acc: list[Value]) -> list[Value]:
             for address in soon:
-                e.prefetch(b.add(address, b.mul(d, const(I64, width))), 0)
-            for i in range(step):
-                acc = dim(b.add(d, const(I64, i)), acc, scales)
+                e.prefetch(b.add(address, b.mul(b.udiv(d, const(I64, reader.step)), const(I64, reader.width))), 0)
+            for i in range(0, step, reader.step):
+                acc = some(b.add(d, const(I64, i)), acc, times)
             return acc
 
-        if step == 1:
-            return e.loop(stop, dims, acc, start=start)
+        if step == reader.step:
+            return e.loop(stop, dims, acc, start=start, step=step)
         whole = b.and_(stop, const(I64, -step))
         acc = e.loop(whole, dims, acc, start=start, step=step)
-        return e.loop(stop, lambda d, acc: dim(d, acc, scales), acc, start=whole)
+        return e.loop(stop, lambda d, acc: some(d, acc, times), acc, start=whole)
 
-    totals = [const(VECTOR, 0.0)] * (rows * len(keys))
-    if kind.scale:
-        scales_at = b.mul(rounded_up(e, d_head), const(I64, width))
+    totals = [const(VECTOR, 0.0)] * (rows * n)
+    if kind.quantized:
 
         def group(first: Value, acc: list[Value]) -> list[Value]:
-            place = b.add(scales_at, first)  # 32 bytes of scales for 32 dimensions
-            scales = [e.half(e.load(Vec(I16, K_LANES), key, place)) for key in keys]
-            return span(first, e.intr("smin", d_head, b.add(first, const(I64, GROUP))), acc, scales)
+            return span(first, reader.stop(first), acc, [reader.times(key, first) for key in keys])
 
-        totals = e.loop(d_head, group, totals, step=GROUP)
+        totals = e.loop(reader.end, group, totals, step=GROUP)
     else:
-        totals = span(0, d_head, totals, [])
+        totals = span(0, reader.end, totals, [()] * n)
     for r in range(rows):
-        for i in range(len(keys)):
-            e.store(totals[r * len(keys) + i], p, 4 * BLOCK * r + 4 * K_LANES * i)
+        for i in range(n):
+            e.store(totals[r * n + i], p, 4 * BLOCK * r + 4 * K_LANES * i)
 
 
-def make_direct_scores(kind: KVType) -> Any:
+def make_direct_scores(keys: KVType, values: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def direct_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
         """Scores of n_row rows with positions 0 .. seen of a block; prefetches the block's values meanwhile.
@@ -116,10 +101,10 @@ def make_direct_scores(kind: KVType) -> Any:
             def groups(g: Value, _: list[Value]) -> None:
                 # groups after the last that the queries see read the last again; their scores are masked
                 here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
-                keys = [b.add(k, b.mul(size, i)) for i in here]
-                values = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
+                blocks = [b.add(k, b.mul(size, i)) for i in here]
+                soon = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
                 q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
-                _scores(e, kind, rows, q, at.line, keys, p, d_head, values)
+                _scores(e, keys, rows, q, at.line, blocks, p, d_head, soon)
 
             e.loop(b.add(last, const(I64, 1)), groups, step=n)
 
@@ -182,32 +167,29 @@ def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
 # --- values -----------------------------------------------------------------------------------------------------------
 def _add(
     e: Emitter, kind: KVType, rows: int, vectors: int, p: Value, out: Value, record: Value, first: Value, stop: Value,
-    source: Value, scales: Value, step: Value, *soon: Value, apart: int = 0,
+    step: Value, *at: Value, apart: int = 0,
 ) -> None:  # fmt: skip
     """out [rows][16 * vectors] += weights [rows][j] * values [j] for j = first .. stop - 1, one fma each.
 
-    `source` and `scales`: addresses for position 0; `step`: bytes from one position to the next; rows of `out` are
-    `record` bytes apart. Vectors of values are `apart` bytes apart; 0: they are adjacent, and if there are several the
-    first begins a group of GROUP. `soon`: addresses to prefetch, per position as many bytes as the values have.
+    at: `ValueReader.addresses` in the row of position 0, and further addresses, to prefetch for each position as many
+    bytes as the values have. step: bytes from one position to the next; rows of `out` are `record` bytes apart.
+    apart: see `read_values`.
     """
-    apart = apart or 16 * kind.item
+    n_plane = len(kind.planes)
 
     def body(
-        e: Emitter, p: Value, out: Value, record: Value, first: Value, stop: Value, source: Value, scales: Value,
-        step: Value, *soon: Value,
+        e: Emitter, p: Value, out: Value, record: Value, first: Value, stop: Value, step: Value, *at: Value,
     ) -> None:  # fmt: skip
         b = e.b
+        at, soon = at[:n_plane], at[n_plane:]
         cells = [(r, i) for r in range(rows) for i in range(vectors)]
         targets = [b.add(out, b.mul(record, const(I64, r))) for r in range(rows)]
 
         def position(j: Value, acc: list[Value]) -> list[Value]:
-            column, place = e.at(p, b.shl(j, const(I64, 2))), b.mul(j, step)
-            loaded = [load16(e, kind, b.add(source, place), apart * i) for i in range(vectors)]
-            if kind.scale:
-                times = [scale16(e, b.add(scales, place), 2 * i) for i in range((vectors + 1) // 2)]
-                loaded = [b.fmul(x, times[i // 2]) for i, x in enumerate(loaded)]
+            column = e.at(p, b.shl(j, const(I64, 2)))
+            loaded = read_values(e, kind, at, b.mul(j, step), vectors, apart)
             weights = [e.splat(e.load(F32, column, 4 * BLOCK * r), 16) for r in range(rows)]
-            size = 16 * vectors * kind.item
+            size = 2 * vectors * kind.eighth
             for address in soon:
                 for line in range(0, size, 64):
                     e.prefetch(b.add(address, b.mul(j, const(I64, size))), line)
@@ -218,8 +200,8 @@ def _add(
             e.store(total, targets[r], 64 * i)
 
     with e.b.if_then(e.b.icmp_signed("<", first, stop)):
-        name = f"values_{kind.name}_{rows}_{vectors}_{len(soon)}_{apart}"
-        e.function(name, body, p, out, record, first, stop, source, scales, step, *soon)
+        name = f"values_{kind.name}_{rows}_{vectors}_{len(at)}_{apart}"
+        e.function(name, body, p, out, record, first, stop, step, *at)
 
 
 def _add_ragged(
@@ -227,6 +209,7 @@ def _add_ragged(
     *source: Value, apart: int = 0,
 ) -> None:  # fmt: skip
     """`_add` to the vectors at byte `offset` of the records, for rows r .. r + rows - 1; `where`: r, n_row, b0, window.
+    source: step and addresses.
 
     Positions that all of these rows see are added for all rows together, earlier and later ones for the single rows
     that see them. So an output sums exactly the positions it sees, ascending. Rows without a query get the common ones.
@@ -266,7 +249,7 @@ def _add_ragged(
     at.e.function(f"add_{kind.name}_{rows}_{vectors}_{len(source)}", body, at.base, at.d_head, *where, offset, *source)
 
 
-def make_direct_values(kind: KVType) -> Any:
+def make_direct_values(keys: KVType, values: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def direct_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
         """Add weights times the values of a block to n_row rows; prefetches the next block of keys meanwhile.
@@ -275,20 +258,18 @@ def make_direct_values(kind: KVType) -> Any:
         """
         b = e.b
         at = Tile(e, tile, d_head)
-        v_pad = rounded_up(e, d_value)
-        all_scales = b.add(v, b.mul(v_pad, const(I64, kind.item)))
+        v_pad, reader = rounded_up(e, d_value), ValueReader(e, values, d_value)
 
-        def source(d: Value) -> tuple[Value, Value, Value, Value]:
-            place = b.mul(d, const(I64, kind.item))
-            soon = b.add(next_keys, b.mul(place, const(I64, BLOCK)))
-            return b.add(v, place), b.add(all_scales, scale_place(e, d)), vrow, soon
+        def source(d: Value) -> tuple[Value, ...]:
+            soon = b.mul(b.lshr(d, const(I64, 3)), const(I64, keys.eighth * BLOCK))
+            return vrow, *reader.addresses(v, d), b.add(next_keys, soon)
 
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
 
         def columns(rows: int, r: Value, vectors: int) -> Callable[[Value, list[Value]], None]:
             def body(d: Value, _: list[Value]) -> None:
-                _add_ragged(at, kind, rows, vectors, (r, n_row, b0, window), offset(d), *source(d))
+                _add_ragged(at, values, rows, vectors, (r, n_row, b0, window), offset(d), *source(d))
 
             return body
 
@@ -314,7 +295,7 @@ def add_unpacked(
 
     def take(rows: int, r: Value) -> None:
         where = (r, n_row, b0, window)
-        _add_ragged(at, F32_KV, rows, vectors, where, offset, slab, slab, const(I64, 64), apart=SLAB)
+        _add_ragged(at, F32_KV, rows, vectors, where, offset, const(I64, 64), slab, apart=SLAB)
 
     _by_rows(at.e, n_row, micro, take)
 
@@ -342,54 +323,49 @@ def unpacked_values(e, tile, n_row, micro, keys, d_head, d_value, b0, window, se
 # --- unpacking --------------------------------------------------------------------------------------------------------
 def unpack_keys(at: Tile, kind: KVType, source: Value, g: Value) -> None:
     """Write the keys at `source`, of group g of 16 positions, to the tile as f32."""
-    e, b = at.e, at.e.b
-    width, target = K_LANES * kind.item, at.keys_of(g)
+    e, b, reader = at.e, at.e.b, KeyReader(at.e, kind, at.d_head)
+    target = at.keys_of(g)
 
-    def span(scale: Value | None) -> Callable[[Value, list[Value]], None]:
-        def dim(d: Value, _: list[Value]) -> None:
-            x = load16(e, kind, source, b.mul(d, const(I64, width)))
-            e.store(x if scale is None else b.fmul(x, scale), target, b.shl(d, const(I64, 6)))
+    def span(times: Sequence[Value]) -> Callable[[Value, list[Value]], None]:
+        def dims(d: Value, _: list[Value]) -> None:
+            place = b.add(target, b.shl(d, const(I64, 6)))
+            for i, x in enumerate(reader.codes(source, d)):
+                e.store(scaled(e, x, times), place, 64 * i)
 
-        return dim
-
-    if not kind.scale:
-        e.loop(at.d_head, span(None))
-        return
-    scales = b.add(source, b.mul(at.d_pad, const(I64, width)))
+        return dims
 
     def group(first: Value, _: list[Value]) -> None:
-        stop = e.intr("smin", at.d_head, b.add(first, const(I64, GROUP)))
-        e.loop(stop, span(e.half(e.load(Vec(I16, K_LANES), scales, first))), start=first)
+        e.loop(reader.stop(first), span(reader.times(source, first)), start=first, step=reader.step)
 
-    e.loop(at.d_head, group, step=GROUP)
+    if kind.quantized:
+        e.loop(reader.end, group, step=GROUP)
+    else:
+        e.loop(reader.end, span(()), step=reader.step)
 
 
-def make_unpack(kind: KVType) -> Any:
+def make_unpack(keys: KVType, values: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->i64", apart=True)
     def unpack(e, tile, k, v, row, vrow, d_head, d_value, seen):
         """Unpack positions 0 .. seen of a block to the tile as f32, keys (unless they are f32) and values. Returns the
         address of the unpacked keys."""
         b = e.b
         at = Tile(e, tile, d_head)
-        size, v_pad = b.shl(row, const(I64, 4)), rounded_up(e, d_value)
+        size, reader = b.shl(row, const(I64, 4)), ValueReader(e, values, d_value)
 
-        def values(j: Value, _: list[Value]) -> None:
+        def position(j: Value, _: list[Value]) -> None:
             source, target = b.add(v, b.mul(j, vrow)), b.add(at.values, b.shl(j, const(I64, 6)))
-            scales = b.add(source, b.mul(v_pad, const(I64, kind.item)))
 
             def column(d: Value, _: list[Value]) -> None:
-                x = load16(e, kind, source, b.mul(d, const(I64, kind.item)))
-                if kind.scale:
-                    x = b.fmul(x, scale16(e, scales, scale_place(e, d)))
+                (x,) = read_values(e, values, reader.addresses(source, d), 0, 1)
                 e.store(x, target, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
 
-            e.loop(v_pad, column, step=16)
+            e.loop(rounded_up(e, d_value), column, step=16)
 
-        if kind is not F32_KV:
+        if keys is not F32_KV:
             groups = b.add(b.ashr(seen, const(I64, 4)), const(I64, 1))
-            e.loop(groups, lambda g, _: unpack_keys(at, kind, b.add(k, b.mul(g, size)), g))
-        e.loop(b.add(seen, const(I64, 1)), values)
+            e.loop(groups, lambda g, _: unpack_keys(at, keys, b.add(k, b.mul(g, size)), g))
+        e.loop(b.add(seen, const(I64, 1)), position)
         # keys in f32 need no unpacking; the blocks of K are adjacent
-        return at.keys if kind is not F32_KV else k
+        return at.keys if keys is not F32_KV else k
 
     return unpack

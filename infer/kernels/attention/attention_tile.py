@@ -13,7 +13,9 @@ from typing import Any
 from ..build.jit import device
 from ..emit.emitter import F32, I32, I64, Emitter, Value, Vec, const, emit
 from ..emit.isa import host
-from .kv import K_LANES, VECTOR, padded_head, rounded_up
+from ..rows.hadamard import transform
+from .kv import K_LANES, padded_head
+from .kv_read import VECTOR, rounded_up
 
 LANES = host().lanes
 BLOCK = 64  # positions of one step of the online softmax
@@ -130,9 +132,12 @@ def _each16(e: Emitter, d_pad: Value, source: Value, target: Value, change: Call
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
-@emit("i64,i64,i64,i64,f32,i64->void", apart=True)
-def enter_row(e, tile, r, source, d_head, factor, position):
-    """Set up row r: its query times `factor`, its position, an empty total. Negative `position`: no query, zeros."""
+@emit("i64,i64,i64,i64,f32,i64,i64->void", apart=True)
+def enter_row(e, tile, r, source, d_head, factor, position, block):
+    """Set up row r: its query times `factor`, its position, an empty total. Negative `position`: no query, zeros.
+
+    block: of the Walsh-Hadamard transform in whose basis the keys are; 0: none.
+    """
     b = e.b
     at = Tile(e, tile, d_head)
     query = b.add(at.query, b.mul(r, at.line))
@@ -149,6 +154,8 @@ def enter_row(e, tile, r, source, d_head, factor, position):
 
         e.loop(whole, scaled(VECTOR, e.splat(factor, 16)), step=16)
         e.loop(d_head, scaled(F32, factor), start=whole)
+        with b.if_then(b.icmp_signed("!=", block, const(I64, 0))):
+            e.function("transform", transform, query, d_head, block)
     e.store(position, at.row(_WHERE, r, 8))
     _clear_record(e, at.total_record(r), at.d_pad)
 
@@ -218,10 +225,15 @@ def merge_record(e, total, chunk, d_value):
     e.loop(rounded_up(e, d_value), body, step=16)
 
 
-@emit("i64,i64,i64->void", apart=True)
-def leave_row(e, record, target, d_value):
-    """target f32 [d_value] = outputs of a record divided by its sum of weights."""
+@emit("i64,i64,i64,i64->void", apart=True)
+def leave_row(e, record, target, d_value, block):
+    """target f32 [d_value] = outputs of a record divided by its sum of weights. Changes the record.
+
+    block: of the Walsh-Hadamard transform in whose basis the values are; 0: none.
+    """
     b = e.b
+    with b.if_then(b.icmp_signed("!=", block, const(I64, 0))):
+        e.function("transform", transform, b.add(record, const(I64, HEAD)), d_value, block)
     total = e.load(F32, record, 4)
     whole = b.and_(d_value, const(I64, -16))
 

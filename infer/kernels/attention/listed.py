@@ -19,7 +19,7 @@ from ..emit.elementary import LOG2E
 from ..emit.emitter import I64, Emitter, Value, atomic_add, const, emit, ldi, ldi32
 from ..emit.fields import Address, Counter, Float, Int
 from .attention import CHUNK, WIDE_HEAD, start_with_sink
-from .attention_products import scale16, scale_place, unpacked_scores, unpacked_values
+from .attention_products import unpacked_scores, unpacked_values
 from .attention_tile import (
     BLOCK,
     SLAB,
@@ -35,7 +35,8 @@ from .attention_tile import (
     soften,
     total_record,
 )
-from .kv import F32_KV, K_LANES, KV_TYPES, PAGE, KVType, load16, rounded_up, row_size
+from .kv import F32_KV, K_LANES, PAGE, ROW_TYPES, KVType, row_size
+from .kv_read import ValueReader, read_values, rounded_up
 
 _LOG2E, _UNCAPPED = np.float32(LOG2E), np.float32(0.0)
 
@@ -44,14 +45,12 @@ def make_fetch(kind: KVType) -> Any:
     """The function that reads a key and a value of a store and writes them, as f32, into the tile."""
 
     def row(e: Emitter, source: Value, n: Value, take: Any) -> None:
-        n_pad = rounded_up(e, n)
-        scales = e.b.add(source, e.b.mul(n_pad, const(I64, kind.item)))
+        reader = ValueReader(e, kind, n)
 
         def part(d: Value, _: list[Value]) -> None:
-            x = load16(e, kind, source, e.b.mul(d, const(I64, kind.item)))
-            take(d, e.b.fmul(x, scale16(e, scales, scale_place(e, d))) if kind.scale else x)
+            take(d, read_values(e, kind, reader.addresses(source, d), 0, 1)[0])
 
-        e.loop(n_pad, part, step=16)
+        e.loop(rounded_up(e, n), part, step=16)
 
     @emit("i64,i64,i64,i64,i64,i64->void", apart=True)
     def fetch(e, tile, j, key, value, d_head, d_value):
@@ -79,7 +78,7 @@ def tile_keys(e, tile, d_head):
     return Tile(e, tile, d_head).keys
 
 
-fetch, ITEM, SCALE = make_fetch(F32_KV), F32_KV.item, F32_KV.scale
+fetch, EIGHTH, SCALES = make_fetch(F32_KV), F32_KV.eighth, F32_KV.group
 
 
 @kernel
@@ -106,7 +105,7 @@ def listed_attention(
     """
     n_tok = ldi(ctl)
     mine = scratch + tid * scratch_bytes
-    row, vrow = row_size(d_head, ITEM, SCALE), row_size(d_value, ITEM, SCALE)
+    row, vrow = row_size(d_head, EIGHTH, SCALES), row_size(d_value, EIGHTH, SCALES)
     per_page = (PAGE + every - 1) // every
     factor = scale * _LOG2E
     group = n_head // n_kv
@@ -127,11 +126,11 @@ def listed_attention(
         n_pad = (n_row + micro - 1) // micro * micro
         for r in range(n_pad):
             if r < n_row:
-                enter_row(mine, r, q + t * ldq + (h0 + r) * d_head * 4, d_head, factor, n - 1)
+                enter_row(mine, r, q + t * ldq + (h0 + r) * d_head * 4, d_head, factor, n - 1, 0)
                 if sinks:
                     start_with_sink(total_record(mine, r, d_head), sinks, h0 + r)
             else:
-                enter_row(mine, r, q, d_head, factor, -1)
+                enter_row(mine, r, q, d_head, factor, -1, 0)
         for c in range(0, n, CHUNK):
             begin_chunk(mine, n_pad, d_head)
             for b0 in range(c, min(n, c + CHUNK), BLOCK):
@@ -151,13 +150,13 @@ def listed_attention(
             for r in range(n_row):
                 merge_record(total_record(mine, r, d_head), end_chunk(mine, r, d_head), d_value)
         for r in range(n_row):
-            leave_row(total_record(mine, r, d_head), out + t * ldout + (h0 + r) * d_value * 4, d_value)
+            leave_row(total_record(mine, r, d_head), out + t * ldout + (h0 + r) * d_value * 4, d_value, 0)
 
 
 def _variant(kind: KVType) -> Kernel:
     return variant(
-        listed_attention, f"listed_attention_{kind.name}", fetch=make_fetch(kind), ITEM=kind.item, SCALE=kind.scale
+        listed_attention, f"listed_attention_{kind.name}", fetch=make_fetch(kind), EIGHTH=kind.eighth, SCALES=kind.group
     )
 
 
-LISTED: dict[str, Kernel] = {kind.name: _variant(kind) for kind in KV_TYPES.values()}
+LISTED: dict[str, Kernel] = {kind.name: _variant(kind) for kind in ROW_TYPES.values()}

@@ -1,6 +1,6 @@
 """Rows that layers keep in the pages of keys and values (memory/rows.py): layout, and the kernel that writes them.
 
-    rows  [page][row][head] of values [n_pad], then scales f16 [group]: as V, see kv.py
+    rows  [page][row][head], each as a row of V: see kv.py
 
 A sequence has one row for each group of `every` tokens, counted from its beginning. The row belongs to the group's last
 token, at a position p where p + 1 is a multiple of `every`. It is row p % PAGE // every of the page of p.
@@ -9,14 +9,15 @@ token, at a position p where p + 1 is a multiple of `every`. It is row p % PAGE 
 from ..build.jit import Kernel, kernel, variant
 from ..emit.emitter import ldi
 from ..emit.fields import Address, Int
-from .kv import F32_KV, KV_TYPES, PAGE, KVType, make_encode_row, pad_row, padded_head, row_size
+from .kv import F32_KV, GROUP, PAGE, ROW_TYPES, KVType, row_size
+from .kv_store import make_encode_row, pad_row
 
-encode_row, ITEM, SCALE = make_encode_row(F32_KV), F32_KV.item, F32_KV.scale
+encode_row, EIGHTH, SCALES = make_encode_row(F32_KV), F32_KV.eighth, F32_KV.group
 
 
 def row_scratch_bytes(n: int) -> int:
-    """Scratch of `row_store` for one thread: a row as f32."""
-    return 4 * padded_head(n)
+    """Scratch of `row_store` for one thread: a row as f32, padded to whole groups."""
+    return 4 * (-(-n // GROUP) * GROUP)
 
 
 @kernel
@@ -35,7 +36,7 @@ def row_store(
     Reference: tests/reference/attention.py `kept`, the same bits.
     """
     n_pad = (n + 15) // 16 * 16
-    size, per_page = row_size(n, ITEM, SCALE), (PAGE + every - 1) // every
+    size, per_page = row_size(n, EIGHTH, SCALES), (PAGE + every - 1) // every
     padded = scratch + tid * scratch_bytes
     n_tok = ldi(ctl)
     for t in range(n_tok * tid // nth, n_tok * (tid + 1) // nth):
@@ -50,8 +51,8 @@ def row_store(
 
 def _variant(kind: KVType) -> Kernel:
     return variant(
-        row_store, f"row_store_{kind.name}", encode_row=make_encode_row(kind), ITEM=kind.item, SCALE=kind.scale
+        row_store, f"row_store_{kind.name}", encode_row=make_encode_row(kind), EIGHTH=kind.eighth, SCALES=kind.group
     )
 
 
-ROW_STORE: dict[str, Kernel] = {kind.name: _variant(kind) for kind in KV_TYPES.values()}
+ROW_STORE: dict[str, Kernel] = {kind.name: _variant(kind) for kind in ROW_TYPES.values()}

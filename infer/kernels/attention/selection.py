@@ -15,7 +15,8 @@ from ..emit.fields import Address, Counter, Float, Int
 from .attention import WIDE_HEAD, end_of_run
 from .attention_products import unpacked_scores
 from .attention_tile import BLOCK, TILE_ROWS, Tile, enter_row, rows_at_once, tile_bytes
-from .kv import F32_KV, K_LANES, KV_TYPES, PAGE, VECTOR, KVType, row_size
+from .kv import F32_KV, K_LANES, PAGE, ROW_TYPES, KVType, row_size
+from .kv_read import VECTOR
 from .listed import make_fetch, tile_keys
 
 PART = 256  # entries that one work item scores
@@ -70,7 +71,7 @@ def add_heads(e: Emitter, tile, d, r, n_head, weights, target, n, more):
     e.loop(n, group, step=K_LANES)
 
 
-fetch, ITEM, SCALE = make_fetch(F32_KV), F32_KV.item, F32_KV.scale
+fetch, EIGHTH, SCALES = make_fetch(F32_KV), F32_KV.eighth, F32_KV.group
 
 
 @device
@@ -100,7 +101,7 @@ def index_scores(
     from the store. Error: 2e-6 of the sum over heads of |weights * scale| * |q| * |key|.
     """
     n_tok, mine = ldi(ctl), scratch + tid * scratch_bytes
-    size, per_page = row_size(n, ITEM, SCALE), (PAGE + every - 1) // every
+    size, per_page = row_size(n, EIGHTH, SCALES), (PAGE + every - 1) // every
     rows = TILE_ROWS if n <= WIDE_HEAD else TILE_ROWS // 2
     heads = min(n_head, rows)
     tile, most = max(1, rows // n_head), 0
@@ -126,9 +127,9 @@ def index_scores(
                 for r in range(n_pad):
                     w, h = t + r // n_each, h0 + r % n_each
                     if r < n_row:
-                        enter_row(mine, r, q + w * ldq + h * n * 4, n, scale, BLOCK - 1)
+                        enter_row(mine, r, q + w * ldq + h * n * 4, n, scale, BLOCK - 1, 0)
                     else:
-                        enter_row(mine, r, q, n, scale, -1)
+                        enter_row(mine, r, q, n, scale, -1, 0)
                 for b0 in range(e0, last, BLOCK):
                     there = min(last - b0, BLOCK)
                     for j in range(there):
@@ -225,7 +226,9 @@ def choose_rows(
 
 
 def _variant(kind: KVType) -> Kernel:
-    return variant(index_scores, f"index_scores_{kind.name}", fetch=make_fetch(kind), ITEM=kind.item, SCALE=kind.scale)
+    return variant(
+        index_scores, f"index_scores_{kind.name}", fetch=make_fetch(kind), EIGHTH=kind.eighth, SCALES=kind.group
+    )
 
 
-INDEX_SCORES: dict[str, Kernel] = {kind.name: _variant(kind) for kind in KV_TYPES.values()}
+INDEX_SCORES: dict[str, Kernel] = {kind.name: _variant(kind) for kind in ROW_TYPES.values()}

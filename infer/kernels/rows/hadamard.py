@@ -95,6 +95,30 @@ def _restore_block(e, x, signs, block, scale):
     )
 
 
+def transform(e: Emitter, x: Value, n: Value, block: Value) -> None:
+    """x f32 [n] = H x, block by block, in place; `block`: a power of two from 16 that divides n."""
+    b = e.b
+    scale = e.splat(b.fdiv(const(F32, 1.0), e.intr("sqrt", b.sitofp(block, F32))), LANES)
+    nbytes = b.shl(block, const(I64, 2))
+
+    def one(i, _):
+        here = b.add(x, b.mul(i, nbytes))
+
+        def some(o, _):
+            e.store(_butterflies(e, b.fmul(e.load(V16F, here, o), scale)), here, o)
+
+        e.loop(nbytes, some, step=4 * LANES)
+        _wider(e, here, block)
+
+    e.loop(b.udiv(n, block), one)
+
+
+@emit("i64,i64,i64->void")
+def transform_row(e, x, n, block):
+    """`transform` for kernels."""
+    e.function("transform", transform, x, n, block)
+
+
 @kernel
 def rotate(
     a, tid, nth, *, groups: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int, block: Int, scale: Float,

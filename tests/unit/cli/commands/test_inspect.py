@@ -110,13 +110,13 @@ def test_what_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command) == 0
     lines = capsys.readouterr().out.strip().splitlines()
     assert lines[0] == "what fits in a machine with 192.0 MiB for one program"
-    assert lines[1].split() == ["sequences", "f32", "f16", "q8_0"]
+    assert lines[1].split() == ["sequences", "f32", "f16", "q8_0", "q5_0", "q4_0"]
     table = {int(n): [int(c) if c != "-" else 0 for c in cells] for n, *cells in map(str.split, lines[2:7])}
     assert list(table) == [1, 2, 4, 8, 16]
     for one, two in pairwise(table.values()):
         assert all(a >= b for a, b in zip(one, two, strict=True))  # more sequences have less each
-    f32, f16, q8_0 = table[16]
-    assert 4096 < f32 < f16 < q8_0 < 25_000 and table[2][0] < 100_000 == table[1][0]
+    f32, f16, q8_0, q5_0, q4_0 = table[16]
+    assert 4096 < f32 < f16 < q8_0 < q5_0 < q4_0 < 50_000 and table[2][0] < 100_000 == table[1][0]
     assert lines[7].startswith("The longest context of each sequence by type of keys and values, at most 100000 tokens")
     assert run([*command, "--json"]) == 0
     fits = json.loads(capsys.readouterr().out)["fit"]
@@ -126,7 +126,7 @@ def test_what_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(tiny), "--fit", "--ram", "1MiB"]) == 0
-    assert capsys.readouterr().out.splitlines()[2].split() == ["1", "-", "-", "-"]
+    assert capsys.readouterr().out.splitlines()[2].split() == ["1", *"-----"]
 
 
 def test_memory_as_json(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,16 +14,16 @@ from hybrid.cli.options import loading_options
 from hybrid.cli.options.loading_options import (
     KV_TYPE_HELP,
     Checkpoints,
-    KVTypes,
     Numa,
     Pinning,
     Precision,
+    StateTypes,
     ThreadOptions,
     chunks_together,
     load_options,
 )
 from hybrid.infer.kernels.attention.kv import KV_TYPES
-from hybrid.infer.loading.options import LoadOptions, NumaName
+from hybrid.infer.loading.options import LoadOptions, NumaName, StateTypeName
 from hybrid.quant.ggml.errors import UsageError
 
 FLAGS = {"-c", "-b", "-t", "--cpus", "--numa", "--exact", "--kv-type", "--lora"}
@@ -62,8 +62,8 @@ def test_nothing_given_is_the_default_of_the_library() -> None:
 def test_what_is_given() -> None:
     options = load_options(
         ThreadOptions(2, Pinning("3,0-1", Numa.INTERLEAVE)),
-        Precision(exact=True, kv_type=KVTypes.Q8_0),
-        Checkpoints("1K", KVTypes.F16),
+        Precision(exact=True, kv_type="q8_0"),
+        Checkpoints("1K", StateTypes.F16),
         n_ctx=7,
         lora=["a.gguf:0.5", "b.gguf"],
     )
@@ -106,8 +106,41 @@ def test_every_option_has_its_field() -> None:
 
 
 def test_kv_types_are_those_of_the_library() -> None:
-    assert [kind.value for kind in KVTypes] == list(KV_TYPES)
     assert all(kind in KV_TYPE_HELP for kind in KV_TYPES)
+    assert [kind.value for kind in StateTypes] == list(get_args(StateTypeName))
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, None),
+        ({"kv_type": "q4_0"}, "q4_0"),
+        ({"kv_type": "q8_0/q4_0"}, "q8_0/q4_0"),
+        ({"k_type": "q8_0"}, "q8_0/f16"),
+        ({"v_type": "q4_0", "exact": True}, "f32/q4_0"),
+        ({"kv_type": "q5_0", "v_type": "iq4_nl"}, "q5_0/iq4_nl"),
+        ({"kv_type": "q8_0/q4_0", "k_type": "bf16"}, "bf16/q4_0"),
+        ({"k_type": "q4_1", "v_type": "q4_1"}, "q4_1/q4_1"),
+    ],
+)
+def test_types_of_keys_and_of_values(given: dict[str, Any], used: str | None) -> None:
+    assert Precision(**given).keys_values == used
+    assert load_options(precision=Precision(**given)).kv_type == ("q4_1" if used == "q4_1/q4_1" else used)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kv_type": "q3"}, "--kv-type q3: keys and values are kept in one of f32, f16, bf16"),
+        ({"k_type": "q8"}, "--k-type q8: keys and values"),
+        ({"v_type": "q8_0/q4_0"}, "--v-type q8_0/q4_0: expected one type. Use --kv-type q8_0/q4_0."),
+        ({"kv_type": "f16/f16/f16"}, "--kv-type f16/f16/f16: keys"),
+    ],
+)
+def test_types_that_do_not_exist(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_options(precision=Precision(**given))
+    assert str(caught.value).startswith(message)
 
 
 def test_ways_to_use_nodes_are_those_of_the_library() -> None:

@@ -128,12 +128,12 @@ def test_a_step_of_several_sequences_is_one_pass(with_experts: Path) -> None:
 
 
 def test_a_window_bounds_what_is_read() -> None:
-    from hybrid.infer.kernels.attention.kv import F16_KV
+    from hybrid.infer.kernels.attention.kv import CACHE_TYPES
     from hybrid.infer.layers.attention import Attention
 
     layer = Attention(0, N_EMBD, N_HEAD, N_KV, D_HEAD, window=10)
     position = 2 * N_KV * D_HEAD * 2
     pair = 4 * N_HEAD * D_HEAD
-    assert layer.work(F16_KV, [(100, 1)]) == (10 * position, 10 * pair)
-    assert layer.work(F16_KV, [(100, 5)]) == (14 * position, 50 * pair)
-    assert layer.work(F16_KV, [(0, 3), (2, 1)]) == (6 * position, 9 * pair)
+    assert layer.work(CACHE_TYPES["f16"], [(100, 1)]) == (10 * position, 10 * pair)
+    assert layer.work(CACHE_TYPES["f16"], [(100, 5)]) == (14 * position, 50 * pair)
+    assert layer.work(CACHE_TYPES["f16"], [(0, 3), (2, 1)]) == (6 * position, 9 * pair)

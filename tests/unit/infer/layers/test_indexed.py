@@ -6,7 +6,7 @@ from reference import selection as twin
 from reference.run_kernel import run
 
 from hybrid.infer.engine.ubatch import Control
-from hybrid.infer.kernels.attention.kv import F32_KV
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES
 from hybrid.infer.layers.indexed import EntryChoice, lists_of
 from hybrid.infer.layers.kept_rows import KeptRows
 from hybrid.infer.memory import HybridMemory
@@ -19,7 +19,7 @@ def test_lists_of_a_program() -> None:
     """Keys are stored and queries scored in one run; positions 0 .. 149."""
     n_tok, rng = 150, np.random.default_rng(0)
     keys = KeptRows(2, "index", N, every=EVERY)
-    memory = HybridMemory([keys.spec], 1, N_CTX, F32_KV)
+    memory = HybridMemory([keys.spec], 1, N_CTX, CACHE_TYPES["f32"])
     memory.attention.extend(0, 0, n_tok)
     control = Control(n_tok)
     arrays = control._arrays

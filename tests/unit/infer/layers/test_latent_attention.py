@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 
 from hybrid.infer import LoadedModel
-from hybrid.infer.kernels.attention.kv import KV_TYPES
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES
 from hybrid.infer.layers.latent_attention import LatentAttention
 from hybrid.infer.memory.state_file import read_state, write_state
 
@@ -35,4 +35,4 @@ def test_states_with_values_beside_the_keys_are_read(kind: str, tmp_path: Path) 
 def test_a_token_takes_one_latent_vector_and_one_rotated_key() -> None:
     (spec,) = LatentAttention(3, 96, 6, 20, 8, 24, 40, 1e-6).memory()
     assert (spec.n_kv, spec.d_head, spec.d_value, spec.latent) == (1, 48, 40, True)
-    assert [spec.bytes_per_token(KV_TYPES[kind]) for kind in ("f32", "f16", "q8_0")] == [192, 96, 48 + 2 * 2]
+    assert [spec.bytes_per_token(CACHE_TYPES[kind]) for kind in ("f32", "f16", "q8_0")] == [192, 96, 48 + 2 * 2]

@@ -5,7 +5,7 @@ from reference import pools as twin
 from reference.run_kernel import run
 
 from hybrid.infer.engine.ubatch import Control
-from hybrid.infer.kernels.attention.kv import F32_KV
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES
 from hybrid.infer.layers.pooling import Pooling, starts_of_groups
 from hybrid.infer.memory import HybridMemory
 from hybrid.infer.program.builder import Builder, Ref, Rows
@@ -33,7 +33,7 @@ def test_entries_of_two_runs() -> None:
     assert pooling.spec.shapes == {"blk.1.entries.conv": (8, 92)}
     ape = rng.standard_normal((EVERY, 2 * N)).astype(np.float32)
     pooling.load(Tensors(ape), "blk.1.ape")  # type: ignore[arg-type]
-    memory = HybridMemory([pooling.spec], 1, 64, F32_KV)
+    memory = HybridMemory([pooling.spec], 1, 64, CACHE_TYPES["f32"])
     values = [rng.standard_normal((n_tok, 2 * N)).astype(np.float32) for _ in range(2)]
     got = np.zeros((n_tok, N))
     for first, end in ((0, cut), (cut, n_tok)):

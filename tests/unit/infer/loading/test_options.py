@@ -15,7 +15,7 @@ from hybrid.infer import LoadedModel, LoadOptions
 from hybrid.infer.engine.encoder import Encoder
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.kernels.attention.kv import KV_TYPES
-from hybrid.infer.loading.options import DEFAULT_KV_TYPE, KVTypeName, LoadFields, Precision, merged
+from hybrid.infer.loading.options import DEFAULT_KV_TYPE, KVTypeName, LoadFields, Precision, StateTypeName, merged
 from hybrid.infer.loading.read_ahead import ReadAhead
 from hybrid.infer.memory.mapped import mapped_zeros
 from hybrid.infer.memory.parking import ParkedType
@@ -50,9 +50,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"numa": "local"}, "numa = 'local': expected one of interleave"),
     ({"precision": "high"}, "precision = 'high': expected one of fast, exact"),
-    ({"kv_type": "f12"}, "kv_type = 'f12': keys and values are kept in one of f32, f16, q8_0"),
+    ({"kv_type": "f12"}, "kv_type = 'f12': keys and values are kept in one of f32, f16, bf16, q8_0"),
     ({"kv_type": ["f16"]}, r"kv_type = \['f16'\]: keys"),
-    ({"checkpoint_type": "q4"}, "checkpoint_type = 'q4': recurrent states are kept in one of f32, f16, q8_0"),
+    ({"checkpoint_type": "q4"}, "checkpoint_type = 'q4': recurrent states are kept in one of f32, f16, bf16, q8_0"),
     ({"lora": "a.gguf"}, "lora = 'a.gguf': expected a list of files, each alone or with its scale"),
     ({"lora": 3}, "lora = 3: expected a list"),
     ({"lora": [3]}, "lora: 3 is neither the file of an adapter nor a file and its scale"),
@@ -209,7 +209,9 @@ def test_a_model_is_loaded_as_the_options_say(bundled: Path) -> None:
 
 def test_names_that_type_checkers_see_are_the_fields() -> None:
     assert list(LoadFields.__annotations__) == [f.name for f in fields(LoadOptions)]
-    assert set(get_args(KVTypeName)) == set(KV_TYPES) == set(get_args(ParkedType))
+    assert get_args(KVTypeName) == tuple(KV_TYPES)
+    assert get_args(StateTypeName) == get_args(ParkedType)
+    assert LoadOptions(kv_type="q4_0/q4_0").kv_type == "q4_0"
     assert set(DEFAULT_KV_TYPE) == set(get_args(Precision))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES, PAGE
 from hybrid.infer.memory import AttentionSpec, HybridMemory, PromptCache, RecurrentSpec
 from hybrid.infer.memory.moves import seq_rm
 from hybrid.infer.memory.parking import ParkedType
@@ -19,7 +19,7 @@ BUDGET = 1 << 20
 
 def setup(recurrent: bool = True, budget: int = BUDGET, spare: int = 64) -> tuple[HybridMemory, PromptCache]:
     specs = [KV, STATE] if recurrent else [KV]
-    memory = HybridMemory(specs, 3, 4 * PAGE, KV_TYPES["f32"], spare, spare)
+    memory = HybridMemory(specs, 3, 4 * PAGE, CACHE_TYPES["f32"], spare, spare)
     return memory, PromptCache(memory, budget)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybrid.infer.kernels.attention.kv import KV_TYPES
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES, KV_TYPES
 from hybrid.infer.memory import AttentionSpec, RecurrentSpec, Rotation, plan_memory
 from hybrid.infer.memory.needs import (
     ENDLESS,
@@ -36,19 +36,19 @@ SPECS = [
     ],
 )
 def test_by_hand(kind: str, per_token: int) -> None:
-    needs = SequenceNeeds.of(SPECS, KV_TYPES[kind])
+    needs = SequenceNeeds.of(SPECS, CACHE_TYPES[kind])
     state = 4 * (10 * 3 + 2 * 16 * 6)  # lanes are padded to 16
     assert needs == SequenceNeeds(per_token, state, 8 * (20 + 7))  # the first two layers share a table
     # 100 tokens take two pages of 64
     assert needs.nbytes(3, 100) == 3 * (2 * (64 * per_token + 8) + 2 * state) + 100 * 8 * 27
-    assert SequenceNeeds.of([SPECS[3]], KV_TYPES[kind]) == SequenceNeeds(0, state, 0)
+    assert SequenceNeeds.of([SPECS[3]], CACHE_TYPES[kind]) == SequenceNeeds(0, state, 0)
 
 
 @pytest.mark.parametrize("n_seq", [1, 9])
 @pytest.mark.parametrize("room", [0, 1, 77_000, 10 * MIB, 3 * GIB + 1])
 @pytest.mark.parametrize("specs", [SPECS, SPECS[:3], SPECS[3:], SPECS[2:3]])
 def test_the_longest_is_what_just_fits(specs: list, room: int, n_seq: int) -> None:
-    needs = SequenceNeeds.of(specs, KV_TYPES["f16"])
+    needs = SequenceNeeds.of(specs, CACHE_TYPES["f16"])
     n = needs.longest(n_seq, room)
     if n == ENDLESS:
         assert needs.per_token == 0
@@ -61,8 +61,8 @@ def test_the_longest_is_what_just_fits(specs: list, room: int, n_seq: int) -> No
 @pytest.mark.parametrize("kind", list(KV_TYPES))
 def test_what_is_allocated(kind: str, n_seq: int) -> None:
     """The arrays of a memory without room for a cache equal the estimate, except rows for speculation."""
-    needs = SequenceNeeds.of(SPECS, KV_TYPES[kind])
-    memory = plan_memory(SPECS, n_seq, 1000, KV_TYPES[kind])
+    needs = SequenceNeeds.of(SPECS, CACHE_TYPES[kind])
+    memory = plan_memory(SPECS, n_seq, 1000, CACHE_TYPES[kind])
     kv = [*memory.attention.k.values(), *memory.attention.v.values(), memory.attention.table]
     rows = sum(array.nbytes for array in memory.recurrent.arrays())
     n_rows = memory.recurrent.pool.size
@@ -114,7 +114,7 @@ def test_what_can_be_mapped_counts() -> None:
 
 def test_room_for_the_cache_is_mapped_twice() -> None:
     """As pages and as rows: under a limit on mappings, the cache gets less."""
-    kind = KV_TYPES["f16"]
+    kind = CACHE_TYPES["f16"]
     plenty, little = (
         plan_memory(SPECS, 1, 512, kind, 64 * MIB, MachineMemory(GIB, GIB, mappable)) for mappable in (GIB, 20 * MIB)
     )
@@ -128,4 +128,4 @@ def test_room_for_the_cache_is_mapped_twice() -> None:
 
 def test_more_than_the_machine_has() -> None:
     with pytest.raises(UsageError, match=r"2 sequences of 1000000 tokens need .* GiB, this machine has 1\.0 GiB"):
-        plan_memory(SPECS, 2, 1_000_000, KV_TYPES["f32"], 0, MachineMemory(GIB, GIB))
+        plan_memory(SPECS, 2, 1_000_000, CACHE_TYPES["f32"], 0, MachineMemory(GIB, GIB))

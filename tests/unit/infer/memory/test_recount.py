@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES, PAGE
 from hybrid.infer.memory import AttentionSpec, HybridMemory, PromptCache, RecurrentSpec
 from hybrid.infer.memory.held_text import hold
 from hybrid.infer.memory.pool import IndexPool
@@ -15,7 +15,7 @@ ATTENTION, RECURRENT = AttentionSpec(0, 1, 16), RecurrentSpec(1, 8, 4)
 
 def texts() -> tuple[HybridMemory, PromptCache]:
     """Three sequences, two with a common prefix; the prompt cache has all of them."""
-    memory = HybridMemory([ATTENTION, RECURRENT], N_SEQ, N_CTX, KV_TYPES["f16"], n_spare_pages=16, n_spare_rows=16)
+    memory = HybridMemory([ATTENTION, RECURRENT], N_SEQ, N_CTX, CACHE_TYPES["f16"], n_spare_pages=16, n_spare_rows=16)
     cache = PromptCache(memory, 1 << 30)
     for seq, ids in enumerate(([1] * 70 + [2] * 9, [1] * 70 + [3] * 90, [4] * 5)):
         for part in (ids[:70], ids[70:]):

@@ -175,9 +175,9 @@ def test_missing_folder_empty_and_foreign_files(tmp_path: Path) -> None:
 
 def test_other_versions(saved: Path) -> None:
     data = bytearray(saved.read_bytes())
-    data[8] = 3
+    data[8] = 4
     saved.write_bytes(data)
-    assert refused(saved) == "chat.state: state format 3, this version reads 1 to 2. Update hybrid."
+    assert refused(saved) == "chat.state: state format 4, this version reads 1 to 3. Update hybrid."
 
 
 def test_every_truncation_is_refused(saved: Path) -> None:

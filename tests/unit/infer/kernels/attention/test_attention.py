@@ -11,7 +11,7 @@ from reference import attention as twin
 from reference.run_kernel import guarded, record, run, same_bits, worst
 
 from hybrid.infer.kernels.attention import attention as kernels
-from hybrid.infer.kernels.attention import kv
+from hybrid.infer.kernels.attention import kv, kv_store
 from hybrid.infer.memory.attention import AttentionMemory, AttentionSpec
 
 N_SLOT = 3
@@ -35,17 +35,22 @@ class Layer:
         sinks: np.ndarray | None = None,
         latent: bool = False,
         aligned: bool = False,
+        values: str = "",
+        turned: bool = False,
     ) -> None:
+        """values: their type, if not that of the keys. turned: stored in the basis of the transform."""
+        self.types = kv.cache_types(f"{kind}/{values or kind}")
         self.sinks, self.latent, self.aligned = sinks, latent, aligned
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
         self.n_ctx, self.d_value = n_ctx, d_value or d_head
         self.scale = d_head**-0.5
-        self.memory = AttentionMemory(
-            [AttentionSpec(0, n_kv, d_head, d_value=d_value, latent=latent)], N_SLOT, self.n_ctx, kv.KV_TYPES[kind]
-        )
+        spec = AttentionSpec(0, n_kv, d_head, d_value=d_value, latent=latent)
+        self.memory = AttentionMemory([spec], N_SLOT, self.n_ctx, self.types)
+        self.blocks = spec.blocks(self.types) if turned else (0, 0)
         self.k, self.v = self.memory.k[0], np.zeros(0, np.uint8) if latent else self.memory.v[0]
-        for cache, width in ((self.k, d_head), (self.v, self.d_value))[: 2 - latent]:
-            row = n_kv * kv.KV_TYPES[kind].row_bytes(width)
+        sizes = ((self.k, self.types.keys, d_head), (self.v, self.types.values, self.d_value))
+        for cache, of, width in sizes[: 2 - latent]:
+            row = n_kv * of.row_bytes(width)
             assert cache.nbytes == N_SLOT * kv.pages_of(n_ctx) * kv.PAGE * row
         self.k[...], self.v[...] = 255, 255  # NaN in f32 and f16
         # pages in no order at all
@@ -68,12 +73,13 @@ class Layer:
             whole, view = guarded((n, a[0].size), i)
             view[...] = a.reshape(n, -1)
             inputs.append(whole)
-        scratch, size, guard = self._scratch(kv.store_scratch_bytes(self.d_head), n_threads)
-        kernel = kv.KV_STORE[self.kind]
+        scratch, size, guard = self._scratch(kv_store.store_scratch_bytes(self.d_head), n_threads)
+        kernel = kv_store.kv_store_kernel(self.types.keys, self.types.values)
         fields = record(
             kernel, ctl=ctl, pos=pos, slot=slot, k=inputs[0], v=inputs[1], keys=self.k,
             values=0 if self.latent else self.v, table=self.table, table_stride=self.table.strides[0], n_kv=self.n_kv,
-            d_head=self.d_head, d_value=self.d_value, scratch=scratch, scratch_bytes=size,
+            d_head=self.d_head, d_value=self.d_value, k_block=self.blocks[0], v_block=self.blocks[1], scratch=scratch,
+            scratch_bytes=size,
         )  # fmt: skip
         run(kernel, fields, n_threads)
         assert (guard == 3.5).all(), "wrote beyond the scratch"
@@ -90,11 +96,12 @@ class Layer:
         room = kernels.chunk_records(*sizes) if share else 0
         records = np.full(room * kernels.chunk_record_bytes(self.d_value) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
-        kernel = (kernels.LATENT_ATTENTION if self.latent else kernels.ATTENTION)[self.kind]
+        kernel = kernels.attention_kernel(self.types.keys, self.types.values, self.latent)
         both = {
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
             "sinks": self.sinks, "aligned": int(self.aligned),
+            "v_block": self.blocks[1],
         }  # fmt: skip
         fields = record(
             kernel,
@@ -108,6 +115,7 @@ class Layer:
             scale=np.float32(self.scale),
             d_head=self.d_head,
             cap=np.float32(self.cap),
+            k_block=self.blocks[0],
         )
         run(kernel, fields, n_threads)
         self.shared = bool((records[:-64] == records[:-64]).any())
@@ -124,13 +132,12 @@ class Layer:
     def held(self, slot: int, n: int) -> list[np.ndarray]:
         """Keys and values as f32 [n, n_kv, d_head and d_value]."""
         arrays = dict(self.memory.export(self.table[slot, : kv.pages_of(n)].tolist(), n))
-        keys_and_values = []
-        for name, width in (("blk.0.k", self.d_head), ("blk.0.v", self.d_value))[: 2 - self.latent]:
-            x = arrays[name].astype(np.float32)
-            if name + ".scale" in arrays:
-                x *= np.repeat(arrays[name + ".scale"].astype(np.float32), 32, -1)[..., :width]
-            keys_and_values.append(x)
-        return keys_and_values
+        held = []
+        sides = (("k", self.types.keys, self.d_head), ("v", self.types.values, self.d_value))
+        for part, of, width in sides[: 2 - self.latent]:
+            planes = {plane.name: arrays[f"blk.0.{part}{plane.name}"] for plane in of.planes}
+            held.append(twin.read_back(planes, of.name, width))
+        return held
 
     @staticmethod
     def _control(rows: tuple[tuple[int, int, int], ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -183,6 +190,45 @@ def test_attention_matches_float64(shape: tuple[int, int, int, int], kind: str) 
     assert (layer.v[others] == 255).all() and (layer.k[others] == 255).all(), "touched another slot"
 
 
+PAIRS = [("q8_0", "q4_0"), ("q4_0", "f16"), ("f32", "q5_1"), ("q5_0", "iq4_nl"), ("bf16", "q4_1"), ("f16", "bf16")]
+TURNED = [
+    (4, 2, 64, 0),
+    (6, 1, 96, 0),
+    (3, 3, 128, 48),
+    (2, 1, 160, 0),
+    (8, 2, 224, 0),
+    (4, 1, 256, 128),
+    (2, 2, 80, 0),
+]
+
+
+@pytest.mark.parametrize(("shape", "kinds"), list(mostly_long(in_turn(TURNED, PAIRS), TURNED, PAIRS)))
+def test_keys_and_values_of_two_types_in_another_basis(
+    shape: tuple[int, int, int, int], kinds: tuple[str, str]
+) -> None:
+    """The transform changes only what rounding loses: results are those of the stored values, transformed back."""
+    n_head, n_kv, d_head, d_value = shape
+    n, window = 700, 90 if d_head == 96 else 0
+    layer = Layer(n_head, n_kv, d_head, n, window, kind=kinds[0], values=kinds[1], d_value=d_value, turned=True)
+    widths = (d_head, layer.d_value)
+    wanted = [kv.KV_TYPES[kind].quantized and (width & -width) >= 16 for kind, width in zip(kinds, widths, strict=True)]
+    assert [block > 0 for block in layer.blocks] == wanted
+    inputs = layer.inputs(n)
+    cuts = [(0, 61), (61, 62), (62, 600), (600, 601), (601, 604), (604, n)]
+    got = [layer.step([a[s:e] for a in inputs], (e - s, 1, s), n_threads=1 + 2 * (e - s < 5)) for s, e in cuts]
+    held = []
+    for x, stored, kind, block in zip(inputs[1:], layer.held(1, n), kinds, layer.blocks, strict=True):
+        turned = twin.hadamard(x, block) if block else x
+        want = twin.kept(turned.astype(np.float32), kind)
+        same = np.isclose(stored, want, rtol=1e-5, atol=1e-5).mean()
+        assert same > 0.999, "a code that lies half way may fall to the other side"
+        held.append(twin.hadamard(stored, block) if block else stored)
+        most = {"f32": 1e-6, "f16": 3e-4, "bf16": 2e-3, "q8_0": 7e-3, "q5_0": 0.045, "q5_1": 0.04}.get(kind, 0.09)
+        assert np.linalg.norm(held[-1] - x) < most * np.linalg.norm(x)
+    want = twin.attention(inputs[0], *held, np.arange(n), layer.scale, window)
+    assert worst(np.concatenate(got), want) < 1e-5 * max(1, d_head / 128)
+
+
 LATENT = [(16, 576, 512), (3, 16, 12), (40, 45, 33), (1, 72, 64), (5, 48, 16), (7, 32, 32), (2, 2, 1)]
 
 
@@ -198,11 +244,20 @@ def test_values_that_are_parts_of_keys(shape: tuple[int, int, int], kind: str) -
     )
     k = twin.kept(k, kind)
     assert same_bits(latent.held(1, 700)[0], k), "stored otherwise"
-    assert list(latent.memory.layout(1)) == ["blk.0.k", "blk.0.k.scale"][: 1 + (kind == "q8_0")]
+    assert list(latent.memory.layout(1)) == ["blk.0.k" + plane.name for plane in kv.KV_TYPES[kind].planes]
     some = [0, 1, 60, 61, 300, 511, 512, 600, 603, 699]
     want = twin.attention(q[some], k, k[..., d_head - d_value :], np.array(some), latent.scale)
     assert worst(got[some], want) < 8e-6 * max(1, d_head / 256)
-    if kind != "q8_0" or (d_head - d_value) % kv.GROUP == 0:
+    if d_head == 576:
+        turned = Layer(n_head, 1, d_head, 1200, kind=kind, d_value=d_value, latent=True, turned=True)
+        assert turned.blocks == ((64, 64) if kv.KV_TYPES[kind].quantized else (0, 0))
+        y = turned.step(inputs, (700, 1, 0))
+        stored = turned.held(1, 700)[0]
+        k = twin.hadamard(stored, turned.blocks[0]) if turned.blocks[0] else stored
+        assert (
+            worst(y[some], twin.attention(q[some], k, k[..., d_head - d_value :], np.array(some), latent.scale)) < 2e-5
+        )
+    if not kv.KV_TYPES[kind].quantized or (d_head - d_value) % kv.GROUP == 0:
         beside = Layer(n_head, 1, d_head, 1200, kind=kind, d_value=d_value)
         assert same_bits(got, beside.step([q, inputs[1], v], (700, 1, 0)))
 
@@ -238,7 +293,7 @@ def test_window(window: int, kind: str) -> None:
     want = twin.attention(q, twin.kept(k, kind), twin.kept(v, kind), np.arange(163), layer.scale, window)
     error = worst(y, want)
     print(f"window {window} {kind}: error {error:.1e}")
-    assert error < 3e-6
+    assert error < 4e-6
     single = Layer(6, 2, 21, 211, window, kind=kind)
     one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
     assert same_bits(np.concatenate(one), y)
@@ -268,7 +323,7 @@ def test_windows_that_begin_at_multiples_of_their_size(window: int, kind: str) -
     seen = twin.kept(k, kind), twin.kept(v, kind), np.arange(163), layer.scale, window
     error = worst(y, twin.attention(q, *seen, aligned=True))
     print(f"aligned window {window} {kind}: error {error:.1e}")
-    assert error < 3e-6
+    assert error < 4e-6
     assert window == 1 or worst(y, twin.attention(q, *seen)) > 0.1, "these are the windows that move with the token"
     single = Layer(6, 2, 21, 211, window, kind=kind, aligned=True)
     one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
@@ -431,12 +486,12 @@ def test_large_and_equal_scores(kind: str) -> None:
     q[...] = 100.0
     k[...] = 2.5
     y = layer.step([q, k, v], (70, 0, 0))
-    v = twin.kept(v, kind)
-    want = np.cumsum(v[:, 0].astype(np.float64), 0) / np.arange(1, 71)[:, None]
+    stored = twin.kept(v, kind)
+    want = np.cumsum(stored[:, 0].astype(np.float64), 0) / np.arange(1, 71)[:, None]
     assert worst(y[:, 0], want) < 1e-6
     k[3] = 250.0
     y = layer.step([q, k, v], (70, 0, 0))
-    assert worst(y[3:, 0], np.repeat(v[3].astype(np.float64), 67, 0)) < 1e-6
+    assert worst(y[3:, 0], np.repeat(stored[3].astype(np.float64), 67, 0)) < 1e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -508,10 +563,10 @@ def test_pages_are_shared_until_they_are_written() -> None:
 
 def test_bytes() -> None:
     """A row of V holds as many bytes as its values and scales need; heads are padded to 16 values."""
-    assert [kind.row_bytes(128) for kind in kv.KV_TYPES.values()] == [512, 256, 136]
-    assert [kind.row_bytes(80) for kind in kv.KV_TYPES.values()] == [320, 160, 86]
-    assert [kind.row_bytes(5) for kind in kv.KV_TYPES.values()] == [64, 32, 18]
-    memory = AttentionMemory([AttentionSpec(0, 2, 80), AttentionSpec(3, 1, 128)], 1, 64, kv.KV_TYPES["q8_0"])
+    assert [kind.row_bytes(128) for kind in kv.KV_TYPES.values()] == [512, 256, 256, 136, 96, 88, 80, 72, 72]
+    assert [kind.row_bytes(80) for kind in kv.KV_TYPES.values()] == [320, 160, 160, 86, 62, 56, 52, 46, 46]
+    assert [kind.row_bytes(5) for kind in kv.KV_TYPES.values()] == [64, 32, 32, 18, 14, 12, 12, 10, 10]
+    memory = AttentionMemory([AttentionSpec(0, 2, 80), AttentionSpec(3, 1, 128)], 1, 64, kv.CACHE_TYPES["q8_0"])
     assert memory.bytes_per_token == 2 * (2 * 86 + 136) == (memory.k[0].nbytes + memory.k[3].nbytes) * 2 // 64
     assert memory.bytes_per_page == 64 * memory.bytes_per_token
 
@@ -533,5 +588,7 @@ def test_every_rounding_of_f16() -> None:
 @pytest.mark.paths
 def test_wide_registers_are_used() -> None:
     """On AVX-512 a block of 16 positions is one register, multiplied by a number from memory in one instruction."""
-    text = forced_isa.assembly("avx512-vnni", "hybrid.infer.kernels.attention.attention:ATTENTION['f16']")
+    text = forced_isa.assembly(
+        "avx512-vnni", "hybrid.infer.kernels.attention.attention:attention_kernel(m.F32_KV, m.F32_KV)"
+    )
     assert max(part.count("{1to16}") for part in text.split(".LBB")) >= 12

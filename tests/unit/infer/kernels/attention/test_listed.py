@@ -13,7 +13,7 @@ from hybrid.infer.memory import RowsSpec
 from hybrid.infer.memory.attention import AttentionMemory
 
 N_SLOT = 3
-KINDS = list(kv.KV_TYPES)
+KINDS = list(kv.ROW_TYPES)
 
 
 class Stores:
@@ -23,7 +23,7 @@ class Stores:
         self.n_kv, self.d_head, self.d_value, self.every, self.kind = n_kv, d_head, d_value, every, kind
         self.parts = {"k": (d_head, 1), "v": (d_value, 1), "ek": (d_head, every), "ev": (d_value, every)}
         self.memory = AttentionMemory(
-            [RowsSpec(0, part, n, n_kv, e) for part, (n, e) in self.parts.items()], N_SLOT, n_ctx, kv.KV_TYPES[kind]
+            [RowsSpec(0, part, n, n_kv, e) for part, (n, e) in self.parts.items()], N_SLOT, n_ctx, kv.CACHE_TYPES[kind]
         )
         for stored in self.memory.rows.values():
             stored[...] = 255  # NaN in f32 and f16
@@ -60,6 +60,8 @@ class Stores:
         """f32 [row, n_kv, n] of the first n tokens."""
         arrays = dict(self.memory.export(self.table[slot, : kv.pages_of(n)].tolist(), n))
         x = arrays[f"blk.0.{part}"].astype(np.float32)
+        if self.kind == "bf16":
+            return twin.read_back({"": arrays[f"blk.0.{part}"]}, "bf16", self.parts[part][0])
         scales = arrays.get(f"blk.0.{part}.scale")
         if scales is None:
             return x

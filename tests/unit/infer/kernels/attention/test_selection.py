@@ -25,7 +25,7 @@ class Keys:
 
     def __init__(self, n: int, every: int, kind: str) -> None:
         self.n, self.every, self.kind = n, every, kind
-        self.memory = AttentionMemory([RowsSpec(0, "index", n, 1, every)], N_SLOT, N_CTX, kv.KV_TYPES[kind])
+        self.memory = AttentionMemory([RowsSpec(0, "index", n, 1, every)], N_SLOT, N_CTX, kv.CACHE_TYPES[kind])
         self.stored = self.memory.rows[0, "index"]
         self.stored[...] = 255  # NaN in f32 and f16
         self.table = self.memory.table
@@ -84,7 +84,7 @@ class Keys:
 ROWS: Segments = [(7, 0, 0), (1, 0, 652), (21, 2, 1470)]
 
 
-@pytest.mark.parametrize("kind", list(kv.KV_TYPES))
+@pytest.mark.parametrize("kind", list(kv.ROW_TYPES))
 @pytest.mark.parametrize(
     ("n_head", "n", "every", "weighted"),
     [(12, 24, 8, False), (5, 40, 3, True), (101, 16, 7, True), (70, 144, 64, False), (3, 20, 9, True), (1, 16, 1, 0)],

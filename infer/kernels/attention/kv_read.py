@@ -1,0 +1,217 @@
+"""Reading keys and values of the cache (kv.py) as f32, in kernels."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
+from .kv import CODEBOOK, GROUP, K_LANES, KVType, Plane
+
+VECTOR = Vec(F32, 16)
+_INTS, _BYTES = Vec(I32, 16), Vec(I8, 64)
+# bits of the codes of 8 values in a u32
+SHIFTS = [0, 8, 16, 24, 4, 12, 20, 28]
+
+
+def rounded_up(e: Emitter, d_head: Value) -> Value:
+    """`padded_head` in a kernel."""
+    return e.b.and_(e.b.add(d_head, const(I64, 15)), const(I64, -16))
+
+
+def count_of(e: Emitter, plane: Plane, n: Value) -> Value:
+    """`Plane.count` in a kernel."""
+    per = plane.per
+    return n if per == 1 else e.b.lshr(e.b.add(n, const(I64, per - 1)), const(I64, per.bit_length() - 1))
+
+
+def plane_offsets(e: Emitter, kind: KVType, n_pad: Value, times: int = 1) -> list[Value]:
+    """Byte offset of each plane in a row of n_pad values; in a block of K with times = 16."""
+    offsets = [const(I64, 0)]
+    for plane in kind.planes[:-1]:
+        nbytes = e.b.mul(count_of(e, plane, n_pad), const(I64, plane.size * times))
+        offsets.append(e.b.add(offsets[-1], nbytes))
+    return offsets
+
+
+def element_offset(e: Emitter, plane: Plane, d: Value, times: int = 1) -> Value:
+    """Byte offset of the element of value d (a multiple of `per`, or in a group) from the first of its plane."""
+    index = d if plane.per == 1 else e.b.lshr(d, const(I64, plane.per.bit_length() - 1))
+    return e.b.mul(index, const(I64, plane.size * times))
+
+
+def _as_f32(e: Emitter, kind: KVType, pointer: Value, offset: Value | int = 0) -> Value:
+    """16 neighbouring elements of codes that are not packed, as f32."""
+    if kind.codes.size == 4:
+        return e.load(VECTOR, pointer, offset)
+    if kind.codes.size == 1:
+        return e.to_f32(e.b.sext(e.load(Vec(I8, 16), pointer, offset), _INTS))
+    bits = e.load(Vec(I16, 16), pointer, offset)
+    return e.bfloat(bits) if kind.name == "bf16" else e.half(bits)
+
+
+def _signed(kind: KVType) -> bool:
+    """Whether packed codes are two's complement."""
+    return kind.name in ("q4_0", "q5_0")
+
+
+def _looked_up(e: Emitter, words: Value) -> Value:
+    """u32 [16] of codes below 16 in every byte -> of the codebook's values, i8."""
+    codes = e.b.bitcast(words, _BYTES)
+    parts = [e.lookup16(CODEBOOK, e.part(codes, k, 32)) for k in (0, 32)]
+    return e.b.bitcast(e.cat(*parts), _INTS)
+
+
+def scaled(e: Emitter, x: Value, times: Sequence[Value]) -> Value:
+    """Values of codes x with their scale and minimum, as far as the type has them."""
+    if len(times) == 2:
+        return e.fma(x, times[0], times[1])
+    return e.b.fmul(x, times[0]) if times else x
+
+
+class KeyReader:
+    """Reads blocks of K: 16 positions, `step` dimensions at a time.
+
+    Values of dimensions from d_head up to d_pad may be anything finite; types of `step` 1 hold none.
+    """
+
+    def __init__(self, e: Emitter, kind: KVType, d_head: Value) -> None:
+        self.e, self.kind = e, kind
+        self.step = kind.codes.per
+        self.width = K_LANES * kind.codes.size  # bytes of the codes of `step` dimensions
+        d_pad = rounded_up(e, d_head)
+        self.end = d_pad if kind.packed else d_head
+        self._offsets = plane_offsets(e, kind, d_pad, K_LANES)
+
+    def stop(self, first: Value) -> Value:
+        """End of the group that begins at dimension `first`."""
+        return self.e.intr("smin", self.end, self.e.b.add(first, const(I64, GROUP)))
+
+    def times(self, key: Value, first: Value) -> list[Value]:
+        """Scales and minima, f32 [16] each, of the group that begins at dimension `first`."""
+        e, loaded = self.e, []
+        for plane, offset in zip(self.kind.planes, self._offsets, strict=True):
+            if plane.per == GROUP:  # 32 bytes for 32 dimensions
+                loaded.append(e.half(e.load(Vec(I16, K_LANES), key, e.b.add(offset, first))))
+        return loaded
+
+    def codes(self, key: Value, d: Value) -> list[Value]:
+        """f32 [16] of each of `step` dimensions from d on, without their scales."""
+        e, b = self.e, self.e.b
+        if not self.kind.packed:
+            return [_as_f32(e, self.kind, key, b.mul(d, const(I64, self.width)))]
+        words = e.load(_INTS, key, b.shl(d, const(I64, 3)))
+        high = None
+        if ".high" in self.kind.has:
+            place = b.add(self._offsets[1], b.shl(d, const(I64, 1)))
+            high = b.zext(e.load(Vec(I8, K_LANES), key, place), _INTS)
+        if self.kind.name == "iq4_nl":
+            low = b.and_(words, const(_INTS, 0x0F0F0F0F))
+            upper = b.and_(b.lshr(words, const(_INTS, 4)), const(_INTS, 0x0F0F0F0F))
+            found = [_looked_up(e, half) for half in (low, upper)]
+            return [
+                e.to_f32(b.ashr(b.shl(found[j // 4], const(_INTS, 24 - 8 * (j % 4))), const(_INTS, 24)))
+                for j in range(8)
+            ]
+        return [self._code(words, high, j) for j in range(8)]
+
+    def code(self, key: Value, d: Value) -> Value:
+        """f32 [16] of dimension d, without its scale."""
+        e, b = self.e, self.e.b
+        if not self.kind.packed:
+            return self.codes(key, d)[0]
+        words = e.load(_INTS, key, b.shl(b.lshr(d, const(I64, 3)), const(I64, 6)))
+        j = b.trunc(b.and_(d, const(I64, 7)), I32)
+        shift = b.add(b.shl(b.and_(j, const(I32, 3)), const(I32, 3)), b.and_(j, const(I32, 4)))
+        x = b.and_(b.lshr(words, e.splat(shift, 16)), const(_INTS, 15))
+        if ".high" in self.kind.has:
+            place = b.add(self._offsets[1], b.shl(b.lshr(d, const(I64, 3)), const(I64, 4)))
+            high = b.zext(e.load(Vec(I8, K_LANES), key, place), _INTS)
+            bit = b.and_(b.lshr(high, e.splat(j, 16)), const(_INTS, 1))
+            x = b.or_(x, b.shl(bit, const(_INTS, 4)))
+        return e.to_f32(_number(e, self.kind, x))
+
+    def _code(self, words: Value, high: Value | None, j: int) -> Value:
+        """f32 [16] of dimension j of words."""
+        e, b = self.e, self.e.b
+        if high is None and _signed(self.kind):
+            return e.to_f32(b.ashr(b.shl(words, const(_INTS, 28 - SHIFTS[j])), const(_INTS, 28)))
+        x = b.and_(b.lshr(words, const(_INTS, SHIFTS[j])), const(_INTS, 15))
+        if high is not None:
+            bit = b.and_(high, const(_INTS, 1 << j))
+            x = b.or_(x, b.shl(bit, const(_INTS, 4 - j)) if j <= 4 else b.lshr(bit, const(_INTS, j - 4)))
+        return e.to_f32(_number(e, self.kind, x))
+
+
+def _number(e: Emitter, kind: KVType, x: Value) -> Value:
+    """Codes i32 [16], not negative -> the numbers that they stand for, i32."""
+    b = e.b
+    if kind.name == "iq4_nl":
+        return b.ashr(b.shl(_looked_up(e, x), const(_INTS, 24)), const(_INTS, 24))
+    if _signed(kind):
+        gap = const(_INTS, 27 if ".high" in kind.has else 28)
+        return b.ashr(b.shl(x, gap), gap)
+    return x
+
+
+class ValueReader:
+    """Reads rows of V (and other rows of that layout): vectors of 16 neighbouring values."""
+
+    def __init__(self, e: Emitter, kind: KVType, width: Value) -> None:
+        self.e, self.kind = e, kind
+        self._offsets = plane_offsets(e, kind, rounded_up(e, width))
+
+    def addresses(self, row: Value, d: Value) -> list[Value]:
+        """Addresses in a row, one per plane, of value d, a multiple of 16."""
+        e = self.e
+        pairs = zip(self.kind.planes, self._offsets, strict=True)
+        return [e.b.add(row, e.b.add(offset, element_offset(e, plane, d))) for plane, offset in pairs]
+
+    @cached_property
+    def n(self) -> int:
+        """Number of addresses."""
+        return len(self.kind.planes)
+
+
+def read_values(
+    e: Emitter, kind: KVType, at: Sequence[Value], offset: Value | int, n: int, apart: int = 0
+) -> list[Value]:
+    """n vectors of 16 values. at: `ValueReader.addresses` in a row, `offset` bytes before the row that is read.
+
+    If there are several vectors, the first begins a group. apart: bytes from vector to vector where there is one plane;
+    0: they are adjacent.
+    """
+    vectors = [_codes16(e, kind, at, offset, i, apart) for i in range(n)]
+    groups = [plane for plane in zip(kind.planes, at, strict=True) if plane[0].per == GROUP]
+    times = [[_splat_half(e, e.b.add(base, _value(offset)), 2 * g) for _, base in groups] for g in range((n + 1) // 2)]
+    return [scaled(e, x, times[i // 2]) for i, x in enumerate(vectors)]
+
+
+def _value(offset: Value | int) -> Value:
+    return const(I64, offset) if isinstance(offset, int) else offset
+
+
+def _splat_half(e: Emitter, address: Value, offset: int) -> Value:
+    """One f16 in 16 lanes of f32. Repeated before it is widened: converting a single f16 would wait for its register's
+    previous value."""
+    eight = e.half(e.splat(e.load(I16, address, offset), 8))
+    return e.cat(eight, eight)
+
+
+def _codes16(e: Emitter, kind: KVType, at: Sequence[Value], offset: Value | int, i: int, apart: int) -> Value:
+    """Vector i of codes as f32, without scales."""
+    b = e.b
+    codes = b.add(at[0], _value(offset))
+    if not kind.packed:
+        return _as_f32(e, kind, codes, i * (apart or 16 * kind.codes.size))
+    halves = [e.splat(e.load(I32, codes, 8 * i + 4 * k), 8) for k in (0, 1)]
+    ints = Vec(I32, 8)
+    if ".high" not in kind.has and _signed(kind):
+        up = const(ints, [28 - s for s in SHIFTS])
+        return e.to_f32(e.cat(*[b.ashr(b.shl(x, up), const(ints, 28)) for x in halves]))
+    halves = [b.and_(b.lshr(x, const(ints, SHIFTS)), const(ints, 15)) for x in halves]
+    if ".high" in kind.has:
+        high = b.add(at[1], _value(offset))
+        for k in (0, 1):
+            bits = e.splat(b.zext(e.load(I8, high, 2 * i + k), I32), 8)
+            bits = b.and_(b.lshr(bits, const(ints, list(range(8)))), const(ints, 1))
+            halves[k] = b.or_(halves[k], b.shl(bits, const(ints, 4)))
+    return e.to_f32(_number(e, kind, e.cat(*halves)))
