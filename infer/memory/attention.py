@@ -17,7 +17,7 @@ from ..kernels.attention.kv import (
     hadamard_block,
     pages_of,
 )
-from .kv_codec import decoded, encoded, key_views, row_views, transformed
+from .kv_codec import decoded, encoded, key_views, transformed, value_views
 from .mapped import mapped_zeros
 from .pool import IndexPool
 from .rotation import Rotation
@@ -320,9 +320,8 @@ class AttentionMemory:
         keys = key_views(self.k[s.layer], self.kind.keys, s.d_head)
         planes = {"k": {name: view.transpose(0, 2, 3, 1, 4) for name, view in keys.items()}}
         if not s.latent:
-            v = self.v[s.layer]
-            rows = row_views(v.reshape(*v.shape[:3], K_LANES, -1), self.kind.values, s.d_value)
-            planes["v"] = {name: view.transpose(0, 2, 3, 1, 4) for name, view in rows.items()}
+            values = value_views(self.v[s.layer], self.kind.values, s.d_value)
+            planes["v"] = {name: view.transpose(0, 2, 3, 1, 4) for name, view in values.items()}
         return planes
 
 

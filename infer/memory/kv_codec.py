@@ -22,11 +22,27 @@ _SHIFTS = np.array([0, 8, 16, 24, 4, 12, 20, 28], np.uint32)
 
 
 def row_views(stored: npt.NDArray[np.uint8], kind: KVType, width: int) -> Parts:
-    """Name -> view [..., element] of each plane of rows of V, u8 [..., bytes of a row], without padding."""
+    """Name -> view [..., element] of each plane of rows, u8 [..., bytes of a row], without padding."""
     views, at = {}, 0
     for plane in kind.planes:
         end = at + plane.size * plane.count(padded_head(width))
         views[plane.name] = stored[..., at:end].view(plane.dtype)[..., : plane.count(width)]
+        at = end
+    return views
+
+
+def value_views(stored: npt.NDArray[np.uint8], kind: KVType, width: int) -> Parts:
+    """Name -> view [..., 16, element] of each plane of blocks of V, u8 [..., bytes of 16 positions]."""
+    code_row = padded_head(width) // WORD * kind.eighth
+    rows = stored[..., : K_LANES * code_row].reshape(*stored.shape[:-1], K_LANES, code_row)
+    codes = KVType(kind.name, tuple(plane for plane in kind.planes if plane not in kind.groups))
+    views = row_views(rows, codes, width)
+    at = K_LANES * code_row
+    for plane in kind.groups:
+        n = plane.count(width)
+        end = at + plane.size * n * K_LANES
+        lanes = stored[..., at:end].view(plane.dtype).reshape(*stored.shape[:-1], n, K_LANES)
+        views[plane.name] = lanes.swapaxes(-1, -2)
         at = end
     return views
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..emit.emitter import F32, I64, Emitter, Value, const, emit
 from .attention_tile import AT_ONCE, BLOCK, DIRECT, GROUPS_OF, HEAD, MICRO, SLAB, Tile, at_most
 from .kv import F32_KV, GROUP, K_LANES, KVType
-from .kv_read import VECTOR, KeyReader, ValueReader, read_values, rounded_up, scaled
+from .kv_read import VECTOR, KeyReader, ValueReader, position_offsets, read_values, rounded_up, scaled
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -167,18 +167,19 @@ def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
 # --- values -----------------------------------------------------------------------------------------------------------
 def _add(
     e: Emitter, kind: KVType, rows: int, vectors: int, p: Value, out: Value, record: Value, first: Value, stop: Value,
-    step: Value, *at: Value, apart: int = 0,
+    step: Value, code_row: Value, *at: Value, apart: int = 0,
 ) -> None:  # fmt: skip
     """out [rows][16 * vectors] += weights [rows][j] * values [j] for j = first .. stop - 1, one fma each.
 
-    at: `ValueReader.addresses` in the row of position 0, and further addresses, to prefetch for each position as many
-    bytes as the values have. step: bytes from one position to the next; rows of `out` are `record` bytes apart.
-    apart: see `read_values`.
+    step, code_row: see `position_offsets`. at: `ValueReader.addresses` of position 0, and further addresses, to
+    prefetch for each position as many bytes as the values have. Rows of `out` are `record` bytes apart. apart: see
+    `read_values`.
     """
     n_plane = len(kind.planes)
 
     def body(
-        e: Emitter, p: Value, out: Value, record: Value, first: Value, stop: Value, step: Value, *at: Value,
+        e: Emitter, p: Value, out: Value, record: Value, first: Value, stop: Value, step: Value, code_row: Value,
+        *at: Value,
     ) -> None:  # fmt: skip
         b = e.b
         at, soon = at[:n_plane], at[n_plane:]
@@ -187,7 +188,8 @@ def _add(
 
         def position(j: Value, acc: list[Value]) -> list[Value]:
             column = e.at(p, b.shl(j, const(I64, 2)))
-            loaded = read_values(e, kind, at, b.mul(j, step), vectors, apart)
+            offsets = position_offsets(e, kind, j, step, code_row)
+            loaded = read_values(e, kind, at, offsets, vectors, apart, K_LANES)
             weights = [e.splat(e.load(F32, column, 4 * BLOCK * r), 16) for r in range(rows)]
             size = 2 * vectors * kind.eighth
             for address in soon:
@@ -201,7 +203,7 @@ def _add(
 
     with e.b.if_then(e.b.icmp_signed("<", first, stop)):
         name = f"values_{kind.name}_{rows}_{vectors}_{len(at)}_{apart}"
-        e.function(name, body, p, out, record, first, stop, step, *at)
+        e.function(name, body, p, out, record, first, stop, step, code_row, *at)
 
 
 def _add_ragged(
@@ -209,7 +211,7 @@ def _add_ragged(
     *source: Value, apart: int = 0,
 ) -> None:  # fmt: skip
     """`_add` to the vectors at byte `offset` of the records, for rows r .. r + rows - 1; `where`: r, n_row, b0, window.
-    source: step and addresses.
+    source: step, code_row and addresses.
 
     Positions that all of these rows see are added for all rows together, earlier and later ones for the single rows
     that see them. So an output sums exactly the positions it sees, ascending. Rows without a query get the common ones.
@@ -262,7 +264,7 @@ def make_direct_values(keys: KVType, values: KVType) -> Any:
 
         def source(d: Value) -> tuple[Value, ...]:
             soon = b.mul(b.lshr(d, const(I64, 3)), const(I64, keys.eighth * BLOCK))
-            return vrow, *reader.addresses(v, d), b.add(next_keys, soon)
+            return vrow, reader.code_row, *reader.addresses(v, d), b.add(next_keys, soon)
 
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
@@ -295,7 +297,7 @@ def add_unpacked(
 
     def take(rows: int, r: Value) -> None:
         where = (r, n_row, b0, window)
-        _add_ragged(at, F32_KV, rows, vectors, where, offset, const(I64, 64), slab, apart=SLAB)
+        _add_ragged(at, F32_KV, rows, vectors, where, offset, const(I64, 64), const(I64, 0), slab, apart=SLAB)
 
     _by_rows(at.e, n_row, micro, take)
 
@@ -353,10 +355,13 @@ def make_unpack(keys: KVType, values: KVType) -> Any:
         size, reader = b.shl(row, const(I64, 4)), ValueReader(e, values, d_value)
 
         def position(j: Value, _: list[Value]) -> None:
-            source, target = b.add(v, b.mul(j, vrow)), b.add(at.values, b.shl(j, const(I64, 6)))
+            target, offsets = (
+                b.add(at.values, b.shl(j, const(I64, 6))),
+                position_offsets(e, values, j, vrow, reader.code_row),
+            )
 
             def column(d: Value, _: list[Value]) -> None:
-                (x,) = read_values(e, values, reader.addresses(source, d), 0, 1)
+                (x,) = read_values(e, values, reader.addresses(v, d), offsets, 1, lanes=K_LANES)
                 e.store(x, target, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
 
             e.loop(rounded_up(e, d_value), column, step=16)

@@ -6,11 +6,13 @@
     table i64 [slot][page]  the page in K and V that holds positions PAGE * page .. of a sequence; rows are
                             `table_stride` bytes
     K     [page][head_kv][PAGE / 16] blocks of 16 positions:  for each plane [element][16]
-    V     [page][head_kv][PAGE] rows:                         for each plane [element]
+    V     [page][head_kv][PAGE / 16] blocks of 16 positions:  [16] rows of codes, then for each plane of scales and of
+                            minima [group][16]
 
 Sequences with a common prefix share its pages. K has positions in the lanes, so that a score needs no sum over lanes.
-A row has d_pad values: d_head, the width of a head's keys (of V: d_value), rounded up to a multiple of 16. With latent
-attention the last d_value values of a key are its values: there is no V. The planes of a type:
+A row, of one head at one position, is for each plane [element]. It has d_pad values: d_head, the width of a head's
+keys (of V: d_value), rounded up to a multiple of 16. With latent attention the last d_value values of a key are its
+values: there is no V. The planes of a type:
 
     f32, f16, bf16   the values. f16: finite values beyond 65504 become +-65504: an infinity would make every later
                      token NaN, and a key so large decides the softmax alone anyway. Infinity and NaN are stored
@@ -88,6 +90,11 @@ class KVType:
         return ".scale" in self.has
 
     @cached_property
+    def groups(self) -> tuple[Plane, ...]:
+        """The planes of scales and minima."""
+        return tuple(plane for plane in self.planes if plane.per == GROUP)
+
+    @cached_property
     def eighth(self) -> int:
         """Bytes of the codes of 8 values."""
         return sum(plane.size * WORD // plane.per for plane in self.planes if plane.per <= WORD)
@@ -95,7 +102,7 @@ class KVType:
     @cached_property
     def group(self) -> int:
         """Bytes of the scale and the minimum of a group."""
-        return sum(plane.size for plane in self.planes if plane.per == GROUP)
+        return sum(plane.size for plane in self.groups)
 
     def row_bytes(self, d_head: int) -> int:
         """Bytes of one head at one position, in K; with d_value as `d_head`, in V."""

@@ -1,7 +1,6 @@
 """Reading keys and values of the cache (kv.py) as f32, in kernels."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from .kv import CODEBOOK, GROUP, K_LANES, KVType, Plane
@@ -153,40 +152,54 @@ def _number(e: Emitter, kind: KVType, x: Value) -> Value:
 
 
 class ValueReader:
-    """Reads rows of V (and other rows of that layout): vectors of 16 neighbouring values."""
+    """Addresses of values in blocks of V or, with `blocks` False, in rows of their own (row_store.py)."""
 
-    def __init__(self, e: Emitter, kind: KVType, width: Value) -> None:
+    def __init__(self, e: Emitter, kind: KVType, width: Value, *, blocks: bool = True) -> None:
         self.e, self.kind = e, kind
-        self._offsets = plane_offsets(e, kind, rounded_up(e, width))
+        n_pad = rounded_up(e, width)
+        self.code_row = e.b.mul(e.b.lshr(n_pad, const(I64, 3)), const(I64, kind.eighth))
+        self._offsets = plane_offsets(e, kind, n_pad)
+        if blocks:  # scales and minima come after 16 rows of codes, for 16 positions each
+            n = len(kind.planes) - len(kind.groups)
+            self._offsets[n:] = plane_offsets(e, kind, n_pad, K_LANES)[n:]
+        self._lanes = K_LANES if blocks else 1
 
-    def addresses(self, row: Value, d: Value) -> list[Value]:
-        """Addresses in a row, one per plane, of value d, a multiple of 16."""
-        e = self.e
-        pairs = zip(self.kind.planes, self._offsets, strict=True)
-        return [e.b.add(row, e.b.add(offset, element_offset(e, plane, d))) for plane, offset in pairs]
+    def addresses(self, base: Value, d: Value) -> list[Value]:
+        """Addresses, one per plane, of value d (a multiple of 16) in the first row at `base`."""
+        e, places = self.e, []
+        for plane, offset in zip(self.kind.planes, self._offsets, strict=True):
+            times = self._lanes if plane.per == GROUP else 1
+            places.append(e.b.add(base, e.b.add(offset, element_offset(e, plane, d, times))))
+        return places
 
-    @cached_property
-    def n(self) -> int:
-        """Number of addresses."""
-        return len(self.kind.planes)
+
+def position_offsets(e: Emitter, kind: KVType, j: Value, step: Value, code_row: Value) -> tuple[Value, Value]:
+    """Byte offsets of position j of blocks of V from position 0: of the codes, and of the scales and minima.
+
+    step: bytes of a row; code_row: bytes of its codes.
+    """
+    b = e.b
+    if not kind.quantized:
+        return b.mul(j, step), const(I64, 0)
+    block, lane = b.mul(b.and_(j, const(I64, -K_LANES)), step), b.and_(j, const(I64, K_LANES - 1))
+    return b.add(block, b.mul(lane, code_row)), b.add(block, b.shl(lane, const(I64, 1)))
+
+
+NO_OFFSETS = (const(I64, 0), const(I64, 0))
 
 
 def read_values(
-    e: Emitter, kind: KVType, at: Sequence[Value], offset: Value | int, n: int, apart: int = 0
+    e: Emitter, kind: KVType, at: Sequence[Value], offsets: tuple[Value, Value], n: int, apart: int = 0, lanes: int = 1
 ) -> list[Value]:
-    """n vectors of 16 values. at: `ValueReader.addresses` in a row, `offset` bytes before the row that is read.
+    """n vectors of 16 values. at: `ValueReader.addresses`; offsets: `position_offsets`.
 
     If there are several vectors, the first begins a group. apart: bytes from vector to vector where there is one plane;
-    0: they are adjacent.
+    0: they are adjacent. lanes: 16 in blocks of V, 1 in single rows.
     """
-    vectors = [_codes16(e, kind, at, offset, i, apart) for i in range(n)]
-    groups = [plane for plane in zip(kind.planes, at, strict=True) if plane[0].per == GROUP]
-    times = [[_splat_half(e, e.b.add(base, _value(offset)), 2 * g) for _, base in groups] for g in range((n + 1) // 2)]
+    vectors = [_codes16(e, kind, at, offsets[0], i, apart) for i in range(n)]
+    groups = [e.b.add(base, offsets[1]) for plane, base in zip(kind.planes, at, strict=True) if plane.per == GROUP]
+    times = [[_splat_half(e, base, 2 * lanes * g) for base in groups] for g in range((n + 1) // 2)]
     return [scaled(e, x, times[i // 2]) for i, x in enumerate(vectors)]
-
-
-def _value(offset: Value | int) -> Value:
-    return const(I64, offset) if isinstance(offset, int) else offset
 
 
 def _splat_half(e: Emitter, address: Value, offset: int) -> Value:
@@ -196,10 +209,10 @@ def _splat_half(e: Emitter, address: Value, offset: int) -> Value:
     return e.cat(eight, eight)
 
 
-def _codes16(e: Emitter, kind: KVType, at: Sequence[Value], offset: Value | int, i: int, apart: int) -> Value:
+def _codes16(e: Emitter, kind: KVType, at: Sequence[Value], offset: Value, i: int, apart: int) -> Value:
     """Vector i of codes as f32, without scales."""
     b = e.b
-    codes = b.add(at[0], _value(offset))
+    codes = b.add(at[0], offset)
     if not kind.packed:
         return _as_f32(e, kind, codes, i * (apart or 16 * kind.codes.size))
     halves = [e.splat(e.load(I32, codes, 8 * i + 4 * k), 8) for k in (0, 1)]
@@ -209,7 +222,7 @@ def _codes16(e: Emitter, kind: KVType, at: Sequence[Value], offset: Value | int,
         return e.to_f32(e.cat(*[b.ashr(b.shl(x, up), const(ints, 28)) for x in halves]))
     halves = [b.and_(b.lshr(x, const(ints, SHIFTS)), const(ints, 15)) for x in halves]
     if ".high" in kind.has:
-        high = b.add(at[1], _value(offset))
+        high = b.add(at[1], offset)
         for k in (0, 1):
             bits = e.splat(b.zext(e.load(I8, high, 2 * i + k), I32), 8)
             bits = b.and_(b.lshr(bits, const(ints, list(range(8)))), const(ints, 1))

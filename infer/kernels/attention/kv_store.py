@@ -304,7 +304,36 @@ def _spread(kind: KVType) -> Any:
     return spread
 
 
-encode_row, spread_row, encode_value = make_encode_row(F32_KV), _spread(F32_KV), make_encode_row(F32_KV)
+def make_store_value(kind: KVType) -> Any:
+    encode = make_encode_row(kind).body
+
+    @emit("i64,i64,i64,i64,i64,i64->void")
+    def store_value(e, source, scratch, block, lane, d_pad, row):
+        """Encode f32 [d_pad] as position `lane` of a block of V. scratch: of `row` bytes, a row's."""
+        b = e.b
+        if not kind.quantized:
+            encode(e, source, b.add(block, b.mul(lane, row)), d_pad)
+            return
+        encode(e, source, scratch, d_pad)
+        code_row = b.mul(b.lshr(d_pad, const(I64, 3)), const(I64, kind.eighth))
+        target = b.add(block, b.mul(lane, code_row))
+
+        def code(i: Value, _: list[Value]) -> None:
+            e.store(e.load(I16, scratch, i), target, i)
+
+        e.loop(code_row, code, step=2)
+
+        def scale(i: Value, _: list[Value]) -> None:
+            place = b.add(b.mul(i, const(I64, K_LANES)), b.shl(lane, const(I64, 1)))
+            to = b.add(b.add(block, b.mul(code_row, const(I64, K_LANES))), place)
+            e.store(e.load(I16, b.add(scratch, code_row), i), to)
+
+        e.loop(b.sub(row, code_row), scale, step=2)
+
+    return store_value
+
+
+encode_row, spread_row, store_value = make_encode_row(F32_KV), _spread(F32_KV), make_store_value(F32_KV)
 EIGHTH, SCALES, V_EIGHTH, V_SCALES = F32_KV.eighth, F32_KV.group, F32_KV.eighth, F32_KV.group
 
 
@@ -345,7 +374,8 @@ def kv_store(
             pad_row(v + t * ldv + h * d_value * 4, padded, d_value)
             if v_block:
                 transform_row(padded, d_value, v_block)
-            encode_value(padded, values + ((page * n_kv + h) * PAGE + p) * vrow, v_pad)
+            block = values + ((page * n_kv + h) * PAGE + p // 16 * 16) * vrow
+            store_value(padded, encoded, block, p % 16, v_pad, vrow)
 
 
 @cache
@@ -357,7 +387,7 @@ def kv_store_kernel(keys: KVType, values: KVType) -> Kernel:
         f"kv_store_{name}",
         encode_row=make_encode_row(keys),
         spread_row=_spread(keys),
-        encode_value=make_encode_row(values),
+        store_value=make_store_value(values),
         EIGHTH=keys.eighth,
         SCALES=keys.group,
         V_EIGHTH=values.eighth,

@@ -36,7 +36,7 @@ from .attention_tile import (
     total_record,
 )
 from .kv import F32_KV, K_LANES, PAGE, ROW_TYPES, KVType, row_size
-from .kv_read import ValueReader, read_values, rounded_up
+from .kv_read import NO_OFFSETS, ValueReader, read_values, rounded_up
 
 _LOG2E, _UNCAPPED = np.float32(LOG2E), np.float32(0.0)
 
@@ -45,10 +45,10 @@ def make_fetch(kind: KVType) -> Any:
     """The function that reads a key and a value of a store and writes them, as f32, into the tile."""
 
     def row(e: Emitter, source: Value, n: Value, take: Any) -> None:
-        reader = ValueReader(e, kind, n)
+        reader = ValueReader(e, kind, n, blocks=False)
 
         def part(d: Value, _: list[Value]) -> None:
-            take(d, read_values(e, kind, reader.addresses(source, d), 0, 1)[0])
+            take(d, read_values(e, kind, reader.addresses(source, d), NO_OFFSETS, 1)[0])
 
         e.loop(rounded_up(e, n), part, step=16)
 
