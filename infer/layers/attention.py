@@ -16,6 +16,7 @@ from ..kernels.attention.attention import (
     chunk_record_bytes,
     chunk_records,
 )
+from ..kernels.attention.attention_codes import has_integer_form
 from ..kernels.attention.kv import CACHE_TYPES, F32_KV, PAGE, CacheTypes, pages_of
 from ..kernels.attention.kv_store import kv_store_kernel, store_scratch_bytes
 from ..kernels.attention.rope import NEOX, NORM, rope, rope_rows, rope_turns
@@ -352,7 +353,9 @@ class Attention:
         }  # fmt: skip
         k_block, v_block = self._spec.blocks(at.kind)
         both["v_block"] = v_block
-        kernel = attention_kernel(at.kind.keys, at.kind.values, self.latent)
+        types = (at.kind.keys, at.kind.values)
+        integer = not (b.products.exact or self.latent) and has_integer_form(*types, self.d_head)
+        kernel = attention_kernel(*types, latent=self.latent, integer=integer)
         b.op(
             kernel, name="attention", work=lambda segments: self.work(at.kind, segments), **both,
             slot=batch.slot, q=q, keys=at.k, values=at.v, table=at.table, table_stride=at.table_stride,

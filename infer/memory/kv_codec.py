@@ -99,10 +99,7 @@ def _numbers(kind: KVType, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.float
     """The numbers that codes stand for, before the scale."""
     if kind.name == "iq4_nl":
         return _LEVELS[codes].astype(np.float64)
-    if ".min" in kind.has:
-        return codes.astype(np.float64)
-    half = 16 if ".high" in kind.has else 8
-    return (codes - 2 * half * (codes >= half)).astype(np.float64)
+    return (codes - kind.middle).astype(np.float64)
 
 
 def encoded(x: npt.NDArray[np.float64], kind: KVType) -> Parts:
@@ -174,7 +171,7 @@ def _symmetric(x: F32, kind: KVType) -> tuple[npt.NDArray[np.int64], F32]:
             q = _LEVELS[codes]
         else:
             q = np.clip(np.rint(y), -levels, levels - 1).astype(np.float32)
-            codes = q.astype(np.int64)
+            codes = q.astype(np.int64) + kind.middle
         d = _divided(_total(x * q), _total(q * q))
     return codes, d
 

@@ -1,10 +1,10 @@
 """Keys and values as ggml's blocks, and in llama.cpp's basis, for its session files.
 
     q8_0    f16 scale, i8 [32]
-    q4_0    f16 scale, u8 [16]: value j in the low half of byte j, value j + 16 in the high half; 8 more than the code
+    q4_0    f16 scale, u8 [16]: code j in the low half of byte j, code j + 16 in the high half
     q4_1    f16 scale, f16 minimum, u8 [16]
     iq4_nl  f16 scale, u8 [16]
-    q5_0    f16 scale, u32 with the fifth bits, u8 [16]; 16 more than the code
+    q5_0    f16 scale, u32 with the fifth bits, u8 [16]
     q5_1    f16 scale, f16 minimum, u32, u8 [16]
 
 Codes are moved, not computed again, wherever both programs store in the same basis: heads of a multiple of 64 values.
@@ -52,9 +52,7 @@ def blocks_of(parts: Parts, kind: KVType) -> npt.NDArray[np.uint8]:
     if not kind.packed:
         fields.append(_bytes(codes.reshape(*codes.shape[:-1], -1, GROUP), "i1"))
     else:
-        offset = _offset(kind)
-        number = (unpacked_codes(codes, parts.get(".high")) + offset) % (2 * offset or 32)
-        number = number.reshape(*codes.shape[:-1], -1, GROUP)
+        number = unpacked_codes(codes, parts.get(".high")).reshape(*codes.shape[:-1], -1, GROUP)
         if ".high" in kind.has:
             bits = np.bitwise_or.reduce((number >> 4).astype(np.uint32) << np.arange(GROUP, dtype=np.uint32), axis=-1)
             fields.append(_bytes(bits[..., None], "<u4"))
@@ -83,15 +81,8 @@ def parts_of(blocks: npt.NDArray[np.uint8], kind: KVType) -> Parts:
         high = (bits >> np.arange(GROUP, dtype=np.uint32) & 1).astype(np.int64) << 4
         at += 4
     low = np.concatenate([blocks[..., at:] & 15, blocks[..., at:] >> 4], axis=-1).astype(np.int64)
-    offset = _offset(kind)
-    number = (low + high - offset) % (2 * offset or 32)
-    parts |= packed_codes(number.reshape(*blocks.shape[:-2], -1))
+    parts |= packed_codes((low + high).reshape(*blocks.shape[:-2], -1))
     return {plane.name: parts[plane.name] for plane in kind.planes}
-
-
-def _offset(kind: KVType) -> int:
-    """What ggml adds to signed codes."""
-    return {"q4_0": 8, "q5_0": 16}.get(kind.name, 0)
 
 
 def _bytes(x: np.ndarray, dtype: str) -> npt.NDArray[np.uint8]:

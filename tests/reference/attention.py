@@ -127,13 +127,55 @@ def read_back(parts: dict[str, np.ndarray], kind: str, width: int) -> F32:
             if ".high" in parts:
                 code += 16 * (parts[".high"].astype(np.int64) >> j & 1)
             if kind in ("q4_0", "q5_0"):
-                half = 8 if kind == "q4_0" else 16
-                code -= 2 * half * (code >= half)
+                code -= 8 if kind == "q4_0" else 16
             x[..., j::8] = CODEBOOK[code] if kind == "iq4_nl" else code
         x = x[..., :width]
     if ".scale" in parts:
         x = x * np.repeat(parts[".scale"].astype(np.float32), 32, -1)[..., :width]
     return x + np.repeat(parts[".min"].astype(np.float32), 32, -1)[..., :width] if ".min" in parts else x
+
+
+def group_codes(parts: dict[str, np.ndarray], kind: str, width: int) -> tuple[F64, F64, F64]:
+    """Exported planes -> codes less the middle one [position, head, width], and for each of these its scale and the
+    value of the middle code."""
+    values = read_back(parts, kind, width).astype(np.float64)
+    scale = np.repeat(parts[".scale"].astype(np.float64), 32, -1)[..., :width]
+    low = np.zeros_like(values)
+    if ".min" in parts:
+        low = np.repeat(parts[".min"].astype(np.float64), 32, -1)[..., :width] + (8 if kind == "q4_1" else 16) * scale
+    codes = np.rint(np.divide(values - low, scale, out=np.zeros_like(values), where=scale != 0))
+    return codes, scale, low
+
+
+def _to_bytes(x: F64) -> F64:
+    """x [..., n] rounded as whole: to multiples of its largest magnitude / 127."""
+    most = np.abs(x).max(axis=-1, keepdims=True)
+    return np.rint(np.divide(x * 127, most, out=np.zeros_like(x), where=most > 0)) * most / 127
+
+
+def rounded_attention(q: F64, keys: tuple[F64, F64, F64], values: tuple[F64, F64, F64], scale: float) -> F64:
+    """Attention of tokens at positions 0, 1, 2... as infer/kernels/attention/attention_codes.py rounds: queries by
+    groups of 32 values; weights times scales by blocks of 64 positions, for each group of 32 values. keys, values: of
+    `group_codes`."""
+    n, d_head, width = len(q), q.shape[2], values[0].shape[2]
+    group, place = q.shape[1] // keys[0].shape[1], np.arange(n)
+    out = np.empty((*q.shape[:2], width))
+    for h in range(q.shape[1]):
+        (kc, ks, kl), (vc, vs, vl) = ([x[:, h // group] for x in side] for side in (keys, values))
+        query = q[:, h].astype(np.float64) * scale
+        scores = np.zeros((n, n))
+        for g in range(0, d_head, 32):
+            part = query[:, g : g + 32]
+            scores += _to_bytes(part) @ kc[:, g : g + 32].T * ks[:, g] + part.sum(axis=1)[:, None] * kl[:, g]
+        scores[place > place[:, None]] = -np.inf
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[:, h] = weights @ vl
+        for first in range(0, n, 64):
+            block = slice(first, first + 64)
+            for g in range(0, width, 32):
+                out[:, h, g : g + 32] += _to_bytes(weights[:, block] * vs[block, g]) @ vc[block, g : g + 32]
+        out[:, h] /= weights.sum(axis=1, keepdims=True)
+    return out
 
 
 def hadamard(x: npt.NDArray[np.floating], block: int) -> npt.NDArray[np.floating]:

@@ -21,8 +21,10 @@ import numpy as np
 
 from ..build.jit import Kernel, device, kernel, variant
 from ..emit.elementary import LOG2E
-from ..emit.emitter import atomic_add, ldf, ldi, stf
+from ..emit.emitter import atomic_add, emit, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Float, Int
+from .attention_codes import make_code_scores, make_code_values
+from .attention_codes import round_queries as round_queries_to_bytes
 from .attention_latent import left_packed, make_latent_scores, make_latent_values, make_unpack_keys
 from .attention_products import (
     make_direct_scores,
@@ -165,6 +167,12 @@ def leave_rows(tile, n_row, heads, t, h0, d_head, d_value, out, ldout, block):
         leave_row(total_record(tile, r, d_head), target, d_value, block)
 
 
+@emit("i64,i64,i64->void")
+def leave_queries(e, tile, n_row, d_head):
+    """Replaces `round_queries` of attention_codes.py: queries stay f32."""
+
+
+round_queries = leave_queries
 IN_REGISTERS = 32  # up to this many rows, keys and values are converted in registers; with more, unpacked to scratch
 direct_scores, direct_values = make_direct_scores(F32_KV, F32_KV), make_direct_values(F32_KV, F32_KV)
 unpack = make_unpack(F32_KV, F32_KV)
@@ -242,6 +250,7 @@ def attention(  # noqa: C901  one loop nest
             n_pad = (n_row + micro - 1) // micro * micro
             if c0 < c1:
                 enter_queries(mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks, k_block)
+                round_queries(mine, n_row, d_head)
             k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
             for c in range(c0, c1):
                 begin_chunk(mine, n_pad, d_head)
@@ -301,8 +310,9 @@ _BLOCKS = LANES == 16
 
 
 @cache
-def attention_kernel(keys: KVType, values: KVType, latent: bool = False) -> Kernel:
-    """`attention` for these types; latent: the values are parts of the keys."""
+def attention_kernel(keys: KVType, values: KVType, *, latent: bool = False, integer: bool = False) -> Kernel:
+    """`attention` for these types. latent: the values are parts of the keys; integer: with integer products, if
+    `has_integer_form`."""
     sizes: dict[str, Any] = {"EIGHTH": keys.eighth, "SCALES": keys.group}
     if latent:
         return variant(
@@ -318,13 +328,23 @@ def attention_kernel(keys: KVType, values: KVType, latent: bool = False) -> Kern
             **sizes,
         )
     name = keys.name if keys is values else f"{keys.name}_{values.name}"
+    sizes |= {"V_EIGHTH": values.eighth, "V_SCALES": values.group}
+    if integer:
+        return variant(
+            attention,
+            f"attention_codes_{name}",
+            IN_REGISTERS=1 << 30,
+            round_queries=round_queries_to_bytes,
+            direct_scores=make_code_scores(keys),
+            direct_values=make_code_values(values),
+            unpack=left_packed,
+            **sizes,
+        )
     return variant(
         attention,
         f"attention_{name}",
         direct_scores=make_direct_scores(keys, values),
         direct_values=make_direct_values(keys, values),
         unpack=make_unpack(keys, values),
-        V_EIGHTH=values.eighth,
-        V_SCALES=values.group,
         **sizes,
     )

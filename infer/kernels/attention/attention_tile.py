@@ -41,6 +41,7 @@ _QUERY = _FACTOR + TILE_ROWS * 4  # f32 [row][d_pad]: queries times a factor
 #   keys of a block    f32 [BLOCK / 16][d_pad][16]
 #   values of a block  f32 [d_pad / 16][BLOCK + 1][16]; the extra row keeps columns from sharing cache sets
 SLAB = (BLOCK + 1) * 64
+CODES_BYTES = 10 << 10  # at least so many bytes for the last two, which attention_codes.py uses otherwise
 
 
 @device
@@ -69,7 +70,8 @@ def record_bytes(d_value: int) -> int:
 def tile_bytes(d_head: int) -> int:
     """Scratch bytes of one thread."""
     d_pad = padded_head(d_head)
-    return _QUERY + TILE_ROWS * (4 * d_pad + 2 * record_bytes(d_head)) + BLOCK * d_pad * 4 + d_pad // 16 * SLAB
+    unpacked = max(CODES_BYTES, BLOCK * d_pad * 4 + d_pad // 16 * SLAB)
+    return _QUERY + TILE_ROWS * (4 * d_pad + 2 * record_bytes(d_head)) + unpacked
 
 
 class Tile:

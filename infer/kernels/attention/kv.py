@@ -23,7 +23,7 @@ values: there is no V. The planes of a type:
     q5_0, q5_1       codes as in q4_0 and q4_1, but with a plane of their fifth bits before the scales
 
 Codes of 4 bits: a u32 holds those of 8 values; value j in bits 8 j (j < 4) or 8 (j - 4) + 4. Fifth bits: bit j of a
-u8. A value is the number itself, code * scale (q4_0, q5_0: a signed code; iq4_nl: CODEBOOK[code]) or code * scale +
+u8. A value is the number itself, code * scale (q4_0, q5_0: code - 8 or - 16; iq4_nl: CODEBOOK[code]) or code * scale +
 minimum, each exact in f32 or rounded once, so all kernels read the same numbers. A group with an infinity or NaN has
 the scale NaN. All types of 8 bits and fewer hold keys and values in another basis: see `hadamard_block`.
 
@@ -93,6 +93,11 @@ class KVType:
     def groups(self) -> tuple[Plane, ...]:
         """The planes of scales and minima."""
         return tuple(plane for plane in self.planes if plane.per == GROUP)
+
+    @property
+    def middle(self) -> int:
+        """What is subtracted from packed codes: 8 or 16 in types without a minimum or a codebook, otherwise 0."""
+        return {"q4_0": 8, "q5_0": 16}.get(self.name, 0)
 
     @cached_property
     def eighth(self) -> int:

@@ -47,11 +47,6 @@ def _as_f32(e: Emitter, kind: KVType, pointer: Value, offset: Value | int = 0) -
     return e.bfloat(bits) if kind.name == "bf16" else e.half(bits)
 
 
-def _signed(kind: KVType) -> bool:
-    """Whether packed codes are two's complement."""
-    return kind.name in ("q4_0", "q5_0")
-
-
 def _looked_up(e: Emitter, words: Value) -> Value:
     """u32 [16] of codes below 16 in every byte -> of the codebook's values, i8."""
     codes = e.b.bitcast(words, _BYTES)
@@ -100,8 +95,7 @@ class KeyReader:
         words = e.load(_INTS, key, b.shl(d, const(I64, 3)))
         high = None
         if ".high" in self.kind.has:
-            place = b.add(self._offsets[1], b.shl(d, const(I64, 1)))
-            high = b.zext(e.load(Vec(I8, K_LANES), key, place), _INTS)
+            high = b.zext(e.load(Vec(I8, K_LANES), key, self.high_offset(d)), _INTS)
         if self.kind.name == "iq4_nl":
             low = b.and_(words, const(_INTS, 0x0F0F0F0F))
             upper = b.and_(b.lshr(words, const(_INTS, 4)), const(_INTS, 0x0F0F0F0F))
@@ -111,6 +105,10 @@ class KeyReader:
                 for j in range(8)
             ]
         return [self._code(words, high, j) for j in range(8)]
+
+    def high_offset(self, d: Value) -> Value:
+        """Byte offset of the fifth bits of dimension d, a multiple of 8."""
+        return self.e.b.add(self._offsets[1], self.e.b.shl(d, const(I64, 1)))
 
     def code(self, key: Value, d: Value) -> Value:
         """f32 [16] of dimension d, without its scale."""
@@ -131,8 +129,6 @@ class KeyReader:
     def _code(self, words: Value, high: Value | None, j: int) -> Value:
         """f32 [16] of dimension j of words."""
         e, b = self.e, self.e.b
-        if high is None and _signed(self.kind):
-            return e.to_f32(b.ashr(b.shl(words, const(_INTS, 28 - SHIFTS[j])), const(_INTS, 28)))
         x = b.and_(b.lshr(words, const(_INTS, SHIFTS[j])), const(_INTS, 15))
         if high is not None:
             bit = b.and_(high, const(_INTS, 1 << j))
@@ -145,10 +141,67 @@ def _number(e: Emitter, kind: KVType, x: Value) -> Value:
     b = e.b
     if kind.name == "iq4_nl":
         return b.ashr(b.shl(_looked_up(e, x), const(_INTS, 24)), const(_INTS, 24))
-    if _signed(kind):
-        gap = const(_INTS, 27 if ".high" in kind.has else 28)
-        return b.ashr(b.shl(x, gap), gap)
-    return x
+    return b.sub(x, const(_INTS, kind.middle)) if kind.middle else x
+
+
+class CodeWords:
+    """Codes of 4 and 5 bits as bytes, for integer products.
+
+    signed   whether a byte is signed: a value of the codebook
+    largest  magnitude of a byte
+    """
+
+    def __init__(self, e: Emitter, kind: KVType) -> None:
+        self.e, self.kind = e, kind
+        self.has_high = ".high" in kind.has
+        self.signed = kind.name == "iq4_nl"
+        self.largest = 127 if self.signed else 31 if self.has_high else 15
+
+    def key_bytes(self, reader: KeyReader, key: Value, d: Value) -> list[Value]:
+        """For 16 positions, u32 [16]: codes of dimensions d .. d + 3 in the bytes, and of d + 4 .. d + 7."""
+        e, b = self.e, self.e.b
+        words = e.load(_INTS, key, b.shl(d, const(I64, 3)))
+        halves = [words, b.lshr(words, const(_INTS, 4))]
+        halves = [b.and_(x, const(_INTS, 0x0F0F0F0F)) for x in halves]
+        if self.has_high:
+            high = b.zext(e.load(Vec(I8, K_LANES), key, reader.high_offset(d)), _INTS)
+            # a copy of the byte in each byte, then its own bit
+            copies = b.bitcast(b.mul(high, const(_INTS, 0x01010101)), _BYTES)
+            halves = [
+                b.or_(x, b.bitcast(_fifth(e, copies, [1 << (j + 4 * k) for j in range(4)] * 16), _INTS))
+                for k, x in enumerate(halves)
+            ]
+        return [self._numbers(x) for x in halves]
+
+    def value_bytes(self, codes: Value, high: Value) -> Value:
+        """Codes of 32 values of a row, u32 [8]: of words 0 .. 3 the first four, then the last four. high: address of
+        their fifth bits."""
+        e, b = self.e, self.e.b
+        four = e.load(Vec(I32, 4), codes)
+        x = b.lshr(e.cat(four, four), const(Vec(I32, 8), [0] * 4 + [4] * 4))
+        x = b.and_(x, const(Vec(I32, 8), 0x0F0F0F0F))
+        if self.has_high:
+            bits = b.bitcast(e.splat(e.load(I32, high), 8), Vec(I8, 32))
+            copies = e.shuffle(bits, [i // 4 for i in range(16)] * 2)
+            masks = [1 << (i % 4 + 4 * k) for k in (0, 1) for i in range(16)]
+            x = b.or_(x, b.bitcast(_fifth(e, copies, masks), Vec(I32, 8)))
+        return self._numbers(x)
+
+    def _numbers(self, words: Value) -> Value:
+        """Bytes of codes -> themselves, or values of the codebook."""
+        b, n = self.e.b, words.type.count
+        if not self.signed:
+            return words
+        codes = b.bitcast(words, Vec(I8, 4 * n))
+        parts = [self.e.lookup16(CODEBOOK, self.e.part(codes, k, 32)) for k in range(0, 4 * n, 32)]
+        return b.bitcast(parts[0] if len(parts) == 1 else self.e.cat(*parts), words.type)
+
+
+def _fifth(e: Emitter, copies: Value, masks: list[int]) -> Value:
+    """16 in every byte whose bit of the mask is set."""
+    ty = copies.type
+    found = e.b.icmp_unsigned("!=", e.b.and_(copies, const(ty, [m - 256 * (m > 127) for m in masks])), const(ty, 0))
+    return e.b.select(found, const(ty, 16), const(ty, 0))
 
 
 class ValueReader:
@@ -217,9 +270,6 @@ def _codes16(e: Emitter, kind: KVType, at: Sequence[Value], offset: Value, i: in
         return _as_f32(e, kind, codes, i * (apart or 16 * kind.codes.size))
     halves = [e.splat(e.load(I32, codes, 8 * i + 4 * k), 8) for k in (0, 1)]
     ints = Vec(I32, 8)
-    if ".high" not in kind.has and _signed(kind):
-        up = const(ints, [28 - s for s in SHIFTS])
-        return e.to_f32(e.cat(*[b.ashr(b.shl(x, up), const(ints, 28)) for x in halves]))
     halves = [b.and_(b.lshr(x, const(ints, SHIFTS)), const(ints, 15)) for x in halves]
     if ".high" in kind.has:
         high = b.add(at[1], offset)

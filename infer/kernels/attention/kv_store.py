@@ -153,7 +153,7 @@ def _symmetric(e: Emitter, kind: KVType, g: _Group) -> tuple[list[Value], Value]
             codes, q = zip(*(_nearest(e, y) for y in scaled), strict=True)  # type: ignore[assignment]
         else:
             q = [_rounded(e, y, -levels, levels - 1) for y in scaled]  # type: ignore[assignment]
-            codes = [b.fptosi(y, _INTS) for y in q]
+            codes = [b.add(b.fptosi(y, _INTS), const(_INTS, kind.middle)) for y in q]
         d = _divided(e, g.dot(q), _total(e, [b.fmul(y, y) for y in q]))
     return list(codes), d
 

@@ -25,6 +25,7 @@ SELECTIONS = [
         "test_product and ((IQ4_NL and 160) or ((IQ3_S or IQ2_XXS or TQ1_0) and 256 and not 2560))",
     ),
     ("attention", "not slow", "window or cap or sequences"),
+    ("attention_codes", "not slow and not matrix", "twin and (q4_0 or q5_1 or iq4_nl)"),
     ("delta mamba1 mamba2", "not slow", "float64"),
     ("rglru gated_norm wkv", "not slow", "float64"),
     ("rwkv layer_norm", "not slow", ""),

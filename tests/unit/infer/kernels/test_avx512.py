@@ -123,20 +123,23 @@ SELECTIONS = (
     "test_product and True and 768 and (IQ1_M or IQ2_XS or IQ3_S or TQ1_0)",
     "test_product and ((True and 768 and (Q4_K or Q6_K)) or (True and 640 and Q2_0))",
     "test_product and F16 and False and (160 or 96 or 48 or 135)",
+    "twin and (q4_0 or q5_1 or iq4_nl)",
 )
 
 
 @pytest.mark.slow
 @pytest.mark.emulated
-@pytest.mark.parametrize("selection", SELECTIONS, ids=["tables", "bits", "floats"])
-def test_products(selection: str) -> None:
+@pytest.mark.parametrize("selection", SELECTIONS, ids=["tables", "bits", "floats", "attention"])
+def test_kernels(selection: str) -> None:
     """Single columns, several and many: the same bits, equal to products with the decoded values."""
     if reason := emulated_avx512.missing():
         pytest.skip(reason)
-    file = "tests/unit/infer/kernels/products/test_products.py"
+    attention = "twin" in selection
+    file = "attention/test_attention_codes.py" if attention else "products/test_products.py"
+    file = f"tests/unit/infer/kernels/{file}"
     command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "emulated_avx512", "-p", "no:cacheprovider", file]
     done = subprocess.run(
-        [*command, "-k", selection],
+        [*command, *["-m", "not matrix"] * attention, "-k", selection],
         cwd=forced_isa.ROOT,
         env={**os.environ, "PYTHONPATH": "tests"},
         capture_output=True,

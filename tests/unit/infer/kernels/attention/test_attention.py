@@ -37,10 +37,11 @@ class Layer:
         aligned: bool = False,
         values: str = "",
         turned: bool = False,
+        integer: bool = False,
     ) -> None:
         """values: their type, if not that of the keys. turned: stored in the basis of the transform."""
         self.types = kv.cache_types(f"{kind}/{values or kind}")
-        self.sinks, self.latent, self.aligned = sinks, latent, aligned
+        self.sinks, self.latent, self.aligned, self.integer = sinks, latent, aligned, integer
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
         self.n_ctx, self.d_value = n_ctx, d_value or d_head
         self.scale = d_head**-0.5
@@ -96,7 +97,7 @@ class Layer:
         room = kernels.chunk_records(*sizes) if share else 0
         records = np.full(room * kernels.chunk_record_bytes(self.d_value) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
-        kernel = kernels.attention_kernel(self.types.keys, self.types.values, self.latent)
+        kernel = kernels.attention_kernel(self.types.keys, self.types.values, latent=self.latent, integer=self.integer)
         both = {
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,

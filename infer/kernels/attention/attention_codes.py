@@ -1,0 +1,483 @@
+"""Attention on the stored codes of 4 and 5 bits: integer products, and no unpacked keys and values.
+
+Queries are rounded to 8 bits, group by group of 32 values; weights times the scales of the values likewise, block by
+block of 64 positions. So the sums over a group, and over a block, are exact integers, the same on every path:
+
+    score   sum over groups g, ascending, of  d_q d_g sum q c  [+ m_g sum query]        q = rint(query / d_q)
+    output  sum over blocks, ascending, of    d_w sum w c      [+ sum weight m]         w = rint(weight d / d_w)
+
+with the codes c, scales d and minima m of the keys (for one position) or of the values (for one group of values). Codes
+without a sign are taken less the middle one, 8 or 16, and minima as much higher, so that rounding loses little. On
+random numbers it moves outputs by a twentieth of what the codes of 4 bits do. `exact` precision uses
+attention_products.py instead.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
+from .attention_tile import BLOCK, CODES_BYTES, GROUPS_OF, HEAD, TILE_ROWS, Tile, at_most
+from .kv import GROUP, K_LANES, KVType
+from .kv_read import VECTOR, CodeWords, KeyReader, ValueReader, rounded_up
+
+_INTS = Vec(I32, K_LANES)
+_EIGHT, _BYTES = Vec(I32, 8), Vec(I8, 32)
+_QUADS = BLOCK // 4
+_WORDS = GROUP // 8  # words of a group
+MOST_HEAD = 512  # widest head
+UNPACKED = _QUADS * 4 * 32  # bytes of the codes of a group of values at all positions of a block
+FACTS = 2 * 4 * BLOCK  # bytes of scales and minima of a group at all positions of a block
+ROUNDED = BLOCK + 16  # bytes of the rounded weights of a row: w i8 [BLOCK], f32 d_w, i32 bias * sum w, f32 sum weight m
+assert CODES_BYTES >= UNPACKED + FACTS + ROUNDED * TILE_ROWS
+
+
+def has_integer_form(keys: KVType, values: KVType, d_head: int) -> bool:
+    """Whether attention over these types can use integer products."""
+    return keys.packed and values.packed and d_head <= MOST_HEAD
+
+
+class _Dots:
+    """Sums of products of codes (bytes) with rounded numbers (s8), four to a lane of 32 bits. Exact.
+
+    bias     what the codes have too much
+    middle   of codes without a sign, which is a part of `bias`; 0: codes have a sign
+    fitting  number of products whose sums of two fit 16 bits, where the path adds those first; 0: it does not
+    """
+
+    def __init__(self, e: Emitter, kind: KVType) -> None:
+        self.e, isa = e, e.isa
+        self.words = CodeWords(e, kind)
+        self.signed = self.words.signed
+        self.narrow = isa.dot == "avx2"
+        self.vnni = isa.dot == "vnni"
+        self.shifted = self.vnni and self.signed  # vpdpbusd multiplies u8 with s8
+        self.middle = (16 if self.words.has_high else 8) if ".min" in kind.has else 0
+        self.bias = 128 if self.shifted else kind.middle or self.middle
+        self.fitting = (1 << 15) // (2 * 127 * self.words.largest) if self.narrow else 0
+
+    def codes(self, words: Value) -> Value:
+        """Bytes of codes as `add` takes them."""
+        return self.e.b.xor(words, const(words.type, -2139062144)) if self.shifted else words
+
+    def zero(self, lanes: int) -> Value:
+        return const(Vec(I16, 2 * lanes) if self.narrow else Vec(I32, lanes), 0)
+
+    def add(self, total: Value, codes: Value, x: Value) -> Value:
+        """total + products; codes and x: u32 [lanes], 8 or 16."""
+        e, b, n = self.e, self.e.b, codes.type.count
+        codes, x = (b.bitcast(v, Vec(I8, 4 * n)) for v in (codes, x))
+        if self.vnni:
+            return e.call(f"llvm.x86.avx512.vpdpbusd.{32 * n}", total.type, total, codes, x)
+        if self.narrow:
+            if self.signed:
+                x = e.call("llvm.x86.avx2.psign.b", _BYTES, x, codes)
+                codes = e.call("llvm.abs.v32i8", _BYTES, codes, const(I1, 0))
+            return b.add(total, e.call("llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), codes, x))
+        if e.isa.dot.startswith("neon"):
+            parts = [
+                e.sdot(e.part(total, k, 4), e.part(codes, 4 * k, 16), e.part(x, 4 * k, 16)) for k in range(0, n, 4)
+            ]
+            return e.cat(*parts) if len(parts) == 2 else e.cat(e.cat(*parts[:2]), e.cat(*parts[2:]))
+        wide = Vec(I32, 4 * n)
+        left = b.sext(codes, wide) if self.signed and not self.shifted else b.zext(codes, wide)
+        products = b.mul(left, b.sext(x, wide))
+        for k in range(4):
+            total = b.add(total, e.shuffle(products, list(range(k, 4 * n, 4))))
+        return total
+
+    def wide(self, total: Value) -> Value:
+        """The sums as i32 [lanes]."""
+        if not self.narrow:
+            return total
+        return self.e.call("llvm.x86.avx2.pmadd.wd", _EIGHT, total, const(Vec(I16, 16), 1))
+
+
+class _Sum:
+    """A sum of products, made wide whenever its 16 bits are used up."""
+
+    def __init__(self, dots: _Dots, lanes: int, start: Value | None = None) -> None:
+        self.dots, self.lanes, self.n = dots, lanes, 0
+        self.total, self.part = start, dots.zero(lanes)
+
+    def add(self, codes: Value, x: Value) -> None:
+        if not self.dots.narrow:
+            self.part = self.dots.add(self.part if self.total is None else self.total, codes, x)
+            self.total = self.part
+            return
+        self.part = self.dots.add(self.part, codes, x)
+        self.n += 1
+        if self.n == self.dots.fitting:
+            self._flush()
+
+    def _flush(self) -> None:
+        wide = self.dots.wide(self.part)
+        self.total = wide if self.total is None else self.dots.e.b.add(self.total, wide)
+        self.part, self.n = self.dots.zero(self.lanes), 0
+
+    def value(self) -> Value:
+        if self.dots.narrow and self.n:
+            self._flush()
+        assert self.total is not None
+        return self.total
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+_FACTS = 3  # of a group of a rounded query
+_LEFT = 4 * BLOCK // _FACTS // 4 * 4  # bytes for one of them in a row's room for scores
+assert _LEFT >= 4 * MOST_HEAD // GROUP
+
+
+def _places(e: Emitter, d_pad: Value) -> list[Value]:
+    """Byte offsets in the row of a rounded query of d_q f32 [group], sum q i32 [group] and sum query f32 [group], which
+    follow q i8 [group][32]."""
+    b = e.b
+    n = b.lshr(b.add(d_pad, const(I64, GROUP - 1)), const(I64, 5))
+    return [b.mul(n, const(I64, GROUP + 4 * i)) for i in range(_FACTS)]
+
+
+@emit("i64,i64,i64->void", apart=True)
+def round_queries(e, tile, n_row, d_head):
+    """Round the queries of rows 0 .. n_row - 1 to 8 bits, in place: see `_places`."""
+    b = e.b
+    at = Tile(e, tile, d_head)
+    places = _places(e, at.d_pad)
+
+    def row(r: Value, _: list[Value]) -> None:
+        query, left = b.add(at.query, b.mul(r, at.line)), at.weights(r)  # scores and weights come later
+
+        def group(first: Value, _: list[Value]) -> None:
+            zero = const(VECTOR, 0.0)
+            place = b.shl(first, const(I64, 2))
+            two = b.icmp_signed("<", b.add(first, const(I64, 16)), at.d_pad)
+            later = b.select(two, b.add(place, const(I64, 64)), place)
+            x = [e.load(VECTOR, query, place), b.select(two, e.load(VECTOR, query, later), zero)]
+            check = e.fma(x[1], zero, b.fmul(x[0], zero))  # NaN if a value is infinite or NaN
+            most = e.halving_max(e.intr("maxnum", *[e.intr("fabs", v) for v in x]))
+            scale = b.fadd(b.fdiv(most, const(F32, 127.0)), e.halving_sum(check))
+            inverse = _inverse(e, most)
+            q = [_nearest(e, v, inverse) for v in x]
+            for k, v in enumerate(q):
+                e.store(b.trunc(v, Vec(I8, 16)), b.add(query, first), 16 * k)
+            index = b.lshr(first, const(I64, 3))
+            for i, fact in enumerate((scale, e.halving_sum(b.add(*q)), e.halving_sum(b.fadd(*x)))):
+                e.store(fact, b.add(left, const(I64, _LEFT * i)), index)
+
+        e.loop(at.d_pad, group, step=GROUP)
+
+        def moved(i: Value, _: list[Value]) -> None:
+            at = b.shl(i, const(I64, 2))
+            for k, place in enumerate(places):
+                e.store(e.load(I32, b.add(left, const(I64, _LEFT * k)), at), b.add(query, place), at)
+
+        e.loop(b.lshr(places[0], const(I64, 5)), moved)
+
+    e.loop(n_row, row)
+
+
+def _inverse(e: Emitter, most: Value) -> Value:
+    """127 / most in 16 lanes; 0 for 0."""
+    usable = e.b.fcmp_ordered(">", most, const(F32, 0.0))
+    return e.splat(e.b.select(usable, e.b.fdiv(const(F32, 127.0), most), const(F32, 0.0)), 16)
+
+
+_ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000  # 1.5 * 2^23: the sum's last bits are the nearest integer
+
+
+def _nearest(e: Emitter, x: Value, inverse: Value) -> Value:
+    """The integer nearest to x * inverse, at most 127 in magnitude, i32; of a NaN any."""
+    bits = e.b.bitcast(e.fma(x, inverse, const(x.type, _ROUNDER)), _INTS)
+    return e.b.sub(bits, const(_INTS, _ROUNDER_BITS))
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+def _group_scores(
+    e: Emitter, kind: KVType, rows: int, words: int, query: Sequence[Value], keys: Sequence[Value], first: Value,
+    acc: list[Value], reader: KeyReader, places: Sequence[Value], soon: Sequence[Value],
+) -> list[Value]:  # fmt: skip
+    """Scores of `rows` queries with blocks of 16 positions, and one group of `words` words more."""
+    b, dots, lanes = e.b, _Dots(e, kind), e.isa.lanes
+    parts = range(0, K_LANES, lanes)
+    sums = [[[_Sum(dots, lanes) for _ in parts] for _ in keys] for _ in range(rows)]
+    for i in range(words):
+        for address in soon:
+            e.prefetch(b.add(address, b.shl(first, const(I64, 3))), 64 * i)
+        d = b.add(first, const(I64, 8 * i))
+        halves = [dots.words.key_bytes(reader, key, d) for key in keys]
+        for half in (0, 1):
+            codes = [dots.codes(of_key[half]) for of_key in halves]
+            for r in range(rows):
+                x = e.splat(e.load(I32, query[r], b.add(d, const(I64, 4 * half))), lanes)
+                for k, v in enumerate(codes):
+                    for s, part in zip(sums[r][k], parts, strict=True):
+                        s.add(e.part(v, part, lanes) if lanes < K_LANES else v, x)
+    times = [reader.times(key, first) for key in keys]
+    index, acc, n = b.lshr(first, const(I64, 3)), list(acc), len(keys)
+    for r in range(rows):
+        scale = e.load(F32, b.add(query[r], places[0]), index)
+        total = e.load(I32, b.add(query[r], places[1]), index)
+        wide = e.splat(scale, 16)
+        lost = e.splat(b.mul(total, const(I32, dots.bias)), 16) if dots.bias else None
+        exact = e.splat(e.load(F32, b.add(query[r], places[2]), index), 16)
+        for k in range(n):
+            found = [s.value() for s in sums[r][k]]
+            x = found[0] if len(found) == 1 else e.cat(*found)
+            x = b.sub(x, lost) if lost is not None else x
+            at = r * n + k
+            acc[at] = e.fma(b.fmul(b.sitofp(x, VECTOR), wide), times[k][0], acc[at])
+            if dots.middle:
+                acc[at] = e.fma(_minimum(e, dots, times[k]), exact, acc[at])
+    return acc
+
+
+def _minimum(e: Emitter, dots: _Dots, times: Sequence[Value]) -> Value:
+    """The value of the middle code, from scale and minimum."""
+    return e.fma(times[0], const(VECTOR, float(dots.middle)), times[1])
+
+
+def _scores(
+    e: Emitter, kind: KVType, rows: int, q: Value, line: Value, keys: Sequence[Value], p: Value, d_head: Value,
+    soon: Sequence[Value],
+) -> None:  # fmt: skip
+    """Scores of `rows` rounded queries with blocks of 16 positions; fields as of attention_products.py."""
+    n = len(keys)
+
+    def body(e: Emitter, q: Value, line: Value, p: Value, d_head: Value, *more: Value) -> None:
+        b, reader = e.b, KeyReader(e, kind, d_head)
+        keys, soon = more[:n], more[n:]
+        d_pad = rounded_up(e, d_head)
+        places, query = _places(e, d_pad), [b.add(q, b.mul(line, const(I64, r))) for r in range(rows)]
+
+        def group(words: int) -> Callable[[Value, list[Value]], list[Value]]:
+            return lambda first, acc: _group_scores(e, kind, rows, words, query, keys, first, acc, reader, places, soon)
+
+        whole = b.and_(d_pad, const(I64, -GROUP))
+        totals = e.loop(whole, group(_WORDS), [const(VECTOR, 0.0)] * (rows * n), step=GROUP)
+        totals = e.loop(d_pad, group(_WORDS // 2), totals, start=whole, step=GROUP)
+        for r in range(rows):
+            for k in range(n):
+                e.store(totals[r * n + k], p, 4 * BLOCK * r + 4 * K_LANES * k)
+
+    e.function(f"code_scores_{kind.name}_{rows}_{n}", body, q, line, p, d_head, *keys, *soon)
+
+
+def make_code_scores(keys: KVType) -> Any:
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def code_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
+        """`direct_scores` of attention_products.py, for rounded queries."""
+        b = e.b
+        at = Tile(e, tile, d_head)
+        size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
+        last = b.ashr(seen, const(I64, 4))
+
+        def take(rows: int, r: Value) -> None:
+            n = GROUPS_OF[rows]
+
+            def groups(g: Value, _: list[Value]) -> None:
+                here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
+                blocks = [b.add(k, b.mul(size, i)) for i in here]
+                soon = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
+                q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
+                _scores(e, keys, rows, q, at.line, blocks, p, d_head, soon)
+
+            e.loop(b.add(last, const(I64, 1)), groups, step=n)
+
+        _exactly(e, n_row, max(GROUPS_OF), take)
+
+    return code_scores
+
+
+def _exactly(e: Emitter, n_row: Value, most: int, take: Callable[[int, Value], None]) -> None:
+    """Call take(rows, r) for all rows: `most` at a time, then one by one."""
+    whole = e.b.and_(n_row, const(I64, -most))
+    e.loop(whole, lambda r, _: take(most, r), step=most)
+    e.loop(n_row, lambda r, _: take(1, r), start=whole)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+def _unpack_group(
+    e: Emitter, kind: KVType, target: Value, v: Value, code_row: Value, vrow: Value, d: Value, high_at: Value
+) -> None:
+    """Write the codes of values d .. d + 31 at all positions of a block, for `_Dots`: [quad of positions][value][4]."""
+    b, dots = e.b, _Dots(e, kind)
+
+    def quad(i: Value, _: list[Value]) -> None:
+        first = b.shl(i, const(I64, 2))
+        block = b.add(v, b.mul(b.and_(first, const(I64, -K_LANES)), vrow))
+        row = b.add(block, b.mul(b.and_(first, const(I64, K_LANES - 1)), code_row))
+        positions = []
+        for k in range(4):
+            here = b.add(row, b.mul(code_row, const(I64, k)))
+            codes = dots.words.value_bytes(b.add(here, b.lshr(d, const(I64, 1))), b.add(here, high_at))
+            positions.append(b.bitcast(dots.codes(codes), _BYTES))
+        place = b.add(target, b.shl(i, const(I64, 7)))
+        for k, part in enumerate(_interleaved(e, positions)):
+            e.store(part, place, 32 * k)
+
+    e.loop(const(I64, _QUADS), quad)
+
+
+def _interleaved(e: Emitter, rows: Sequence[Value]) -> list[Value]:
+    """Four vectors of 32 bytes -> four; lane j of vector i holds the bytes of value 8 i + j. Each half of 16 bytes has
+    the values of even fours, or of odd ones."""
+
+    def zipped(a: Value, c: Value, width: int, upper: int) -> Value:
+        ty = Vec({8: I8, 16: I16}[width], 256 // width)
+        n = 128 // width
+        mask = [m for half in (0, n) for j in range(n // 2) for m in (half + upper * n // 2 + j,) * 2]
+        mask = [m + (ty.count if i % 2 else 0) for i, m in enumerate(mask)]
+        return e.b.bitcast(e.shuffle(e.b.bitcast(a, ty), mask, e.b.bitcast(c, ty)), _BYTES)
+
+    out = []
+    for upper in (0, 1):
+        pairs = [zipped(rows[0], rows[1], 8, upper), zipped(rows[2], rows[3], 8, upper)]
+        out += [zipped(pairs[0], pairs[1], 16, k) for k in (0, 1)]
+    return out
+
+
+def _group_facts(e: Emitter, kind: KVType, target: Value, vrow: Value, *scales: Value) -> None:
+    """f32 [BLOCK] of scales of a group, and of the values of its middle code: their addresses at position 0."""
+    b, dots = e.b, _Dots(e, kind)
+
+    def some(i: Value, _: list[Value]) -> None:
+        place, to = b.mul(i, vrow), b.add(target, b.shl(i, const(I64, 2)))
+        times = [e.half(e.load(Vec(I16, 16), b.add(x, place))) for x in scales]
+        e.store(times[0], to)
+        if dots.middle:
+            e.store(_minimum(e, dots, times), to, 4 * BLOCK)
+
+    e.loop(const(I64, BLOCK), some, step=K_LANES)
+
+
+def _round_weights(
+    e: Emitter, kind: KVType, partly: bool, weights: Value, target: Value, facts: Value, low: Value, high: Value
+) -> None:
+    """Weights of a row times scales -> ROUNDED bytes at `target`. partly: only positions low .. high of the block
+    count; otherwise all."""
+    b, dots, zero = e.b, _Dots(e, kind), const(VECTOR, 0.0)
+    ends = [e.splat(b.trunc(x, I32), 16) for x in (low, high)]
+    products, minima, most = [], zero, zero
+    for i in range(0, BLOCK, K_LANES):
+        weight = e.load(VECTOR, weights, 4 * i)
+        times = [e.load(VECTOR, facts, 4 * (i + BLOCK * k)) for k in range(1 + (dots.middle > 0))]
+        if partly:
+            place = const(_INTS, list(range(i, i + K_LANES)))
+            inside = b.and_(b.icmp_signed(">=", place, ends[0]), b.icmp_signed("<=", place, ends[1]))
+            weight, *times = (b.select(inside, x, zero) for x in (weight, *times))
+        products.append(b.fmul(weight, times[0]))
+        most = e.intr("maxnum", most, e.intr("fabs", products[-1]))
+        if dots.middle:
+            minima = e.fma(weight, times[1], minima)
+    check = b.fadd(b.fadd(*products[:2]), b.fadd(*products[2:]))
+    lost = b.fmul(e.halving_sum(check), const(F32, 0.0))  # NaN if a product is infinite or NaN
+    most = e.halving_max(most)
+    inverse = _inverse(e, most)
+    w = [_nearest(e, x, inverse) for x in products]
+    both = e.cat(e.cat(*w[:2]), e.cat(*w[2:]))
+    e.store(b.trunc(both, Vec(I8, BLOCK)), target)
+    total = e.halving_sum(b.add(b.add(*w[:2]), b.add(*w[2:])))
+    e.store(b.fadd(b.fdiv(most, const(F32, 127.0)), lost), target, BLOCK)
+    e.store(b.mul(total, const(I32, dots.bias)), target, BLOCK + 4)
+    e.store(e.halving_sum(minima), target, BLOCK + 8)
+
+
+def _group_values(
+    e: Emitter, kind: KVType, rows: int, codes: Value, rounded: Value, out: Value, record: Value, n: Value
+) -> None:
+    """out f32 [rows][32] += rounded weights times the codes of a group; rows of `out` are `record` bytes apart. n: how
+    many of the 32 values there are, 16 or 32."""
+    b, dots = e.b, _Dots(e, kind)
+    step = max(1, dots.fitting) if dots.narrow else 4
+    step = min(step, 8)
+    weights = [b.add(rounded, const(I64, ROUNDED * r)) for r in range(rows)]
+
+    def some(i: Value, totals: list[Value]) -> list[Value]:
+        sums = [_Sum(dots, 8, total) for total in totals]
+        for k in range(step):
+            quad = b.add(i, const(I64, k))
+            place = b.add(codes, b.shl(quad, const(I64, 7)))
+            loaded = [e.load(_EIGHT, place, 32 * j) for j in range(4)]
+            for r in range(rows):
+                x = e.splat(e.load(I32, weights[r], b.shl(quad, const(I64, 2))), 8)
+                for j in range(4):
+                    sums[4 * r + j].add(loaded[j], x)
+        return [s.value() for s in sums]
+
+    totals = e.loop(const(I64, _QUADS), some, [const(_EIGHT, 0)] * (4 * rows), step=step)
+    ty = Vec(F32, 8)
+    for r in range(rows):
+        scale, lost = e.splat(e.load(F32, weights[r], BLOCK), 8), e.splat(e.load(I32, weights[r], BLOCK + 4), 8)
+        minima = e.splat(e.load(F32, weights[r], BLOCK + 8), 8)
+        target = b.add(out, b.mul(record, const(I64, r)))
+
+        def store(
+            j: int, r: int = r, scale: Value = scale, lost: Value = lost, minima: Value = minima, target: Value = target
+        ) -> None:
+            x = totals[4 * r + j]
+            x = b.sitofp(b.sub(x, lost) if dots.bias else x, ty)
+            x = e.fma(x, scale, e.load(ty, target, 32 * j))
+            e.store(b.fadd(x, minima) if dots.middle else x, target, 32 * j)
+
+        for j in (0, 1):
+            store(j)
+        with b.if_then(b.icmp_signed(">", n, const(I64, 16))):
+            for j in (2, 3):
+                store(j)
+
+
+def make_code_values(values: KVType) -> Any:
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def code_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
+        """`direct_values` of attention_products.py, with rounded weights."""
+        b = e.b
+        at = Tile(e, tile, d_head)
+        v_pad, reader = rounded_up(e, d_value), ValueReader(e, values, d_value)
+        codes, facts = at.keys, b.add(at.keys, const(I64, UNPACKED))
+        rounded = b.add(facts, const(I64, FACTS))
+        high_plane = b.lshr(v_pad, const(I64, 1))
+
+        def group(d: Value, _: list[Value]) -> None:
+            high_at = b.add(high_plane, b.lshr(d, const(I64, 3)))
+            for line in range(16):
+                e.prefetch(b.add(next_keys, b.shl(d, const(I64, 5))), 64 * line)
+            e.function(
+                f"unpack_group_{values.name}",
+                lambda e, *given: _unpack_group(e, values, *given),
+                codes, v, reader.code_row, vrow, d, high_at,
+            )  # fmt: skip
+            e.function(
+                f"group_facts_{values.name}",
+                lambda e, *given: _group_facts(e, values, *given),
+                facts, vrow, *reader.addresses(v, d)[-len(values.groups) :],
+            )  # fmt: skip
+
+            def weights(r: Value, _: list[Value]) -> None:
+                target = b.add(rounded, b.mul(r, const(I64, ROUNDED)))
+                low, high = at.first(r, b0, window), at.last(r, b0)
+                given = (at.weights(r), target, facts, low, high)
+                end = const(I64, BLOCK - 1)
+                partly = b.or_(b.icmp_signed(">", low, const(I64, 0)), b.icmp_signed("<", high, end))
+                with b.if_else(partly) as branches:
+                    for some, branch in zip((True, False), branches, strict=True):
+                        with branch:
+                            e.function(
+                                f"round_weights_{values.name}_{some}",
+                                lambda e, *given, some=some: _round_weights(e, values, some, *given),
+                                *given,
+                            )
+
+            e.loop(n_row, weights)
+
+            def take(rows: int, r: Value) -> None:
+                out = b.add(at.chunk_record(r), b.add(b.shl(d, const(I64, 2)), const(I64, HEAD)))
+                mine = b.add(rounded, b.mul(r, const(I64, ROUNDED)))
+                e.function(
+                    f"code_values_{values.name}_{rows}",
+                    lambda e, *given: _group_values(e, values, rows, *given),
+                    codes, mine, out, at.record, b.sub(v_pad, d),
+                )  # fmt: skip
+
+            _exactly(e, n_row, 2, take)
+
+        e.loop(v_pad, group, step=GROUP)
+
+    return code_values
