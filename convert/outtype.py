@@ -47,12 +47,14 @@ def automatic(tensors: Iterable[StoredTensor]) -> FileType:
 
 
 def stated_type(file_type: FileType, kinds: Collection[GGMLType]) -> FileType:
-    """general.file_type for tensors of these types: `file_type`, but NVFP4 if there is any beside floats, or MXFP4_MOE
-    if there is MXFP4."""
+    """general.file_type for tensors of these types: `file_type`, but NVFP4 or PQ2_0 if there is any beside floats, or
+    MXFP4_MOE if there is MXFP4."""
     if FILE_TYPE_WEIGHT[file_type] not in (GGMLType.F32, GGMLType.F16, GGMLType.BF16):
         return file_type
     if GGMLType.NVFP4 in kinds:
         return FileType.NVFP4
+    if GGMLType.PQ2_0 in kinds:
+        return FileType.PQ2_0
     return FileType.MXFP4_MOE if GGMLType.MXFP4 in kinds else file_type
 
 

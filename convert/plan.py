@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
+from hybrid.quant.ggml.rotation import OUTPUT
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType, row_nbytes
 
@@ -16,6 +17,7 @@ from .architectures.heads import MOST_HEADS
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor, mxfp4
 from .checkpoint.beside import beside
 from .checkpoint.dequantized import DequantizedTensor, values_only
+from .checkpoint.folded import Folding
 from .checkpoint.integers import as_integers
 from .checkpoint.product import product
 from .checkpoint.quantized import method, plain
@@ -100,8 +102,12 @@ def prepare(
     refuse_what_none_can(config, family_type)
     quantized = method(config)
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
-    tensors = plain(tensors, config) if keep else values_only(plain(tensors, config))
+    tensors = plain(tensors, config)
+    tensors = checkpoint.folding.checked(tensors, keep=keep) if checkpoint.folding else tensors
+    tensors = tensors if keep else values_only(tensors)
     stored, family, lacking = _with_whole_heads(tensors, config, family_type, MOST_HEADS if heads else 0)
+    if checkpoint.folding and checkpoint.folding.has_grouped_columns:
+        family = family.with_grouped_columns()
     notes = list(family.notes())
     if lacking:
         notes.append(f"a head that guesses tokens ahead is left out: the checkpoint lacks {_some(lacking)} of it")
@@ -145,6 +151,7 @@ def prepare(
         *_merge_sampling(sampling_keys(checkpoint), general),
         *((full_key(family.arch, key), value, None) for key, value in [*family.keys(kind), *more]),
         ("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32),
+        *_rotation_keys(checkpoint.folding, family, jobs),
         *(vocabulary.key_values() if vocabulary else ()),
     ]
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
@@ -173,6 +180,14 @@ def _writer(
     return writer
 
 
+def _rotation_keys(folding: Folding | None, family: Family, jobs: Sequence[TensorJob]) -> Iterator[KeyValue]:
+    """The keys that say how the checkpoint's weights are rotated, if they are."""
+    if folding is not None and jobs:
+        targets = {job.row.sources[0]: job.row.target for job in jobs if job.row.sources}
+        tied = OUTPUT not in targets.values()
+        yield from folding.key_values(family.arch, lambda name: targets.get(family.canonical(name)), tied)
+
+
 def _left_out(
     family: Family, tensors: Mapping[str, StoredTensor], quantized: str, jobs: Sequence[TensorJob]
 ) -> Iterator[str]:
@@ -180,7 +195,7 @@ def _left_out(
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
     if n_quantized:
         made = [job for job in jobs if any(isinstance(tensor, DequantizedTensor) for tensor in job.stored)]
-        same = [job.planned.type.name for job in made if job.stored[0].block_type is not None]
+        same = [job.planned.type.name for job in made if _has_same(job)]
         kept_as = f"{len(same)} of {len(made)} tensors keep their {' and '.join(sorted(set(same)))} blocks"
         values = "the file has the values they stand for" if not same else f"in the file {kept_as}"
         yield f"{n_quantized} matrices are quantized ({quantized}): {values}"
@@ -192,6 +207,11 @@ def _left_out(
     dropped = [name for name in tensors if name.startswith(family.left_out())]
     if dropped:
         yield f"{_some(dropped)} left out: no part of the language model itself"
+
+
+def _has_same(job: TensorJob) -> bool:
+    """Whether a quantized tensor of the checkpoint has its blocks or, in another type, its values in the file."""
+    return job.stored[0].block_type is not None or job.planned.type is _exact_type(job.row, job.stored)
 
 
 def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[KeyValue]:
@@ -381,6 +401,13 @@ def _jobs(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType, taken: Co
         yield _job(Row(name, values.shape, (), constant=values), (), kind)
 
 
+def _exact_type(row: Row, tensors: tuple[StoredTensor, ...]) -> GGMLType | None:
+    """The type that holds exactly the values of a row's only source, unless a transform changes its blocks."""
+    only = tensors[0] if len(tensors) == 1 else None
+    moves_blocks = row.transform is not None and (row.transform.arithmetic or row.transform.along != "rows")
+    return only.exact if isinstance(only, DequantizedTensor) and not moves_blocks else None
+
+
 def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJob:
     names = tuple(tensor.name for tensor in tensors)
     if row.product:
@@ -390,6 +417,7 @@ def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJ
     tensors = tuple(map(as_integers, tensors)) if row.integers else tensors
     blocks = {tensor.block_type for tensor in tensors}
     tensor_type = blocks.pop() if len(blocks) == 1 else None
+    tensor_type = tensor_type or _exact_type(row, tensors)
     tensor_type = tensor_type or weight_type(row.target, row.shape, kind)
     if math.prod(row.shape) == 0:
         raise UsageError(f"{row.target} would be empty.")

@@ -75,6 +75,8 @@ def verify(
             file_type = next((t for t in OUTTYPES.values() if FILE_TYPE_WEIGHT[t] is kind), None)
             if kind is GGMLType.MXFP4:
                 file_type = "auto"
+        if _equal(number, int(FileType.PQ2_0)):
+            file_type, keep = "auto", True
         if file_type is None:
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         heads = any(".nextn." in name for name in file.tensors)

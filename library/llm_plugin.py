@@ -11,13 +11,11 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import llm
 from llm.parts import StreamEvent
 from pydantic import Field
-
-from hybrid.infer.loading.options import KVTypeName
 
 if TYPE_CHECKING:
     import hybrid
@@ -54,7 +52,9 @@ class LlmSettings(llm.Options):
     grammar: str | None = Field(default=None, description="A grammar of the whole answer, in GBNF or Lark")
     think: bool | None = Field(default=None, description="Whether the model thinks before it answers")
     context: int | None = Field(default=None, ge=1, description="Maximum tokens of the conversation")
-    keys_values: KVTypeName | None = Field(default=None, description="Type of the KV cache, as in f16, q8_0 or q4_0")
+    keys_values: Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "iq4_nl", "q4_0"] | None = Field(
+        default=None, description="Type of the KV cache, as in f16, q8_0 or q4_0"
+    )
 
     @property
     def loading(self) -> dict[str, Any]:

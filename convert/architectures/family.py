@@ -156,6 +156,11 @@ class Family(ABC):
         """Number of heads in the file that guess tokens (heads.py)."""
         return len(getattr(self, "heads_ahead", ()))
 
+    def with_grouped_columns(self) -> Self:
+        """The family, if it is of delta rules, with the columns of ssm_out in the checkpoint's order: they are rotated
+        (checkpoint/folded.py)."""
+        return self
+
     def with_heads(self, most: int) -> Self:
         """The family for a file with the first `most` guessing heads."""
         if most >= self.n_heads_ahead:

@@ -66,8 +66,9 @@ class Qwen35(Qwen3Next):
         yield row(hf + "in_proj_b.weight", blk + "ssm_beta.weight", self.n_v_head, n, transform=by_head)
         yield row(hf + "in_proj_a.weight", blk + "ssm_alpha.weight", self.n_v_head, n, transform=by_head)
         yield from self.delta_rest(
-            hf, blk, rows_in_order(heads, NEGATIVE_EXP), by_head, rows_in_order(mixed), columns_in_order(values)
-        )
+            hf, blk, rows_in_order(heads, NEGATIVE_EXP), by_head, rows_in_order(mixed),
+            None if self.grouped else columns_in_order(values),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

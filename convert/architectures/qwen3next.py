@@ -70,6 +70,7 @@ class Qwen3Next(Decoder):
     d_k: int
     d_v: int
     sections: tuple[int, ...]  # of RoPE for pictures; empty: no sections
+    grouped: bool  # columns of ssm_out stay in the checkpoint's order: they are rotated (checkpoint/folded.py)
     heads_ahead: tuple[Head, ...]
 
     @classmethod
@@ -108,8 +109,12 @@ class Qwen3Next(Decoder):
             d_k=d_k,
             d_v=d_v,
             sections=cls.read_sections(rope),
+            grouped=False,
             heads_ahead=read_heads(shapes),
         )
+
+    def with_grouped_columns(self) -> Self:
+        return replace(self, grouped=True)
 
     @classmethod
     def read_weights_norm(cls, config: Config) -> bool:

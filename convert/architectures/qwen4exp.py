@@ -123,6 +123,7 @@ class Qwen4Exp(Qwen35):
         return cls(
             **sizes,
             n_ff=0,
+            grouped=False,
             heads=heads,
             attention_bias=config.boolean("attention_bias", default=False),
             n_rot=n_rot,

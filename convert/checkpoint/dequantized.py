@@ -20,6 +20,7 @@ class DequantizedTensor(StoredTensor):
     first: int = 0  # index in `rows` of its row 0
     kept_as: Dtype = Dtype.BF16
     packed: BlockFloats | None = None  # the file may keep the matrix unchanged: `blocks`
+    exact: GGMLType | None = None  # a type that has the same values
 
     @property
     def kept(self) -> Dtype | str:

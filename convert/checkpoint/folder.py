@@ -8,6 +8,7 @@ from hybrid.quant.ggml.errors import CheckpointError, Remedy, UsageError, shown
 from hybrid.quant.ggml.reader import MAX_TENSORS
 
 from .config import Config, kind_of, read_object
+from .folded import folding_of, plain_config
 from .safetensors import read_safetensors
 from .tensor import DataFile, StoredTensor
 from .torch_zip import read_torch
@@ -40,7 +41,9 @@ class Checkpoint:
             raise CheckpointError(
                 f"{shown(self.folder)} has no config.json. Give the folder of a Hugging Face checkpoint."
             )
-        self.config = self._with_quantization(Config.read(config))
+        stated = self._with_quantization(Config.read(config))
+        self.folding = folding_of(stated, self.folder)
+        self.config = plain_config(stated)
 
     def _with_quantization(self, config: Config) -> Config:
         """The config with the quantization settings that older tools store in a separate file."""

@@ -16,8 +16,9 @@ from .repository import Listing, RepoFile
 CONFIG = "config.json"
 # Files that `hybrid convert` reads besides weights; a test converts folders that contain only these.
 READ = (
-    CONFIG, "generation_config.json", "quantize_config.json", "hf_quant_config.json", "tokenizer.json",
-    "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt", "rwkv_vocab_v*.txt",
+    CONFIG, "generation_config.json", "quantize_config.json", "hf_quant_config.json", "hadamard_packing.json",
+    "hadamard.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt",
+    "rwkv_vocab_v*.txt",
     "tokenizer.jsonl", "vocab.json", "merges.txt", "tiktoken.model", "*.tiktoken",
     "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
     "additional_chat_templates/*.jinja", "modules.json", "*_Pooling/config.json", "README.md",
@@ -88,11 +89,12 @@ def check_supported(repository: str, config: Path) -> None:
     """UnsupportedError, before weights are downloaded, if this architecture, or its quantization,
     cannot be converted."""
     from hybrid.convert.checkpoint import Config
+    from hybrid.convert.checkpoint.folded import plain_config
     from hybrid.convert.checkpoint.quantized import check_supported as check_quantization
     from hybrid.convert.plan import family_of
 
     try:
-        stated = Config.read(config)
+        stated = plain_config(Config.read(config))
         family_of(stated)
         check_quantization(stated)
     except UnsupportedError as err:

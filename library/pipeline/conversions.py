@@ -18,7 +18,7 @@ from ..hub.names import Name
 from ..reporting import Reporter
 
 OWN = "own"
-_CONVERTED = (FileType.F32, FileType.F16, FileType.BF16, FileType.NVFP4)  # without quantization
+_CONVERTED = (FileType.F32, FileType.F16, FileType.BF16, FileType.NVFP4, FileType.PQ2_0)  # without loss
 
 
 def folder() -> Path:

@@ -22,7 +22,7 @@ EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 LEAST_BLOCK = 16  # of the kernels
 # architectures whose products all go through the rotation of inputs
 ARCHITECTURES = ("llama", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next")
-_FOLDED = re.compile(
+FOLDED = re.compile(
     r"output\.weight|blk\.\d+\.(attn_(q|k|v|qkv|gate|output)|ffn_(gate|up|down)(_exps|_shexp)?|ffn_gate_up_exps|ssm_out)"
     r"\.weight"
 )
@@ -97,7 +97,7 @@ class _Reader:
         self._one_of("axis", (AXIS,))
         folded, inverse = self._names("weight_names"), self._names("inverse_weight_names", optional=True)
         for name in folded:
-            if name not in self.gguf.tensors or not _FOLDED.fullmatch(name):
+            if name not in self.gguf.tensors or not FOLDED.fullmatch(name):
                 raise self.wrong("weight_names", "matrices of the file that can be rotated", name)
         if set(inverse) - {EMBEDDING}:
             raise self.wrong("inverse_weight_names", f"only {EMBEDDING}")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import llm
 import numpy as np
@@ -21,6 +22,7 @@ from scripted_chat import CALL, SECOND, WITH_THOUGHTS, Script
 
 import hybrid
 from hybrid import llm_plugin
+from hybrid.infer.loading.options import KVTypeName
 from hybrid.quant import set_value
 from hybrid.quant.ggml.errors import HybridError
 
@@ -159,6 +161,8 @@ def test_options(asked: str) -> None:
     assert model.prompt("?", context=64, max_tokens=2).text() is not None
     assert {"temperature", "seed", "max_tokens"} <= set(model.Options.model_fields)
     assert all(field.description for field in model.Options.model_fields.values())
+    types = get_args(get_args(model.Options.model_fields["keys_values"].annotation)[0])
+    assert types == get_args(KVTypeName)
 
 
 def test_a_model_that_is_not_there() -> None:

@@ -52,7 +52,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"precision": "high"}, "precision = 'high': expected one of fast, exact"),
     ({"kv_type": "f12"}, "kv_type = 'f12': keys and values are kept in one of f32, f16, bf16, q8_0"),
     ({"kv_type": ["f16"]}, r"kv_type = \['f16'\]: keys"),
-    ({"checkpoint_type": "q4"}, "checkpoint_type = 'q4': recurrent states are kept in one of f32, f16, bf16, q8_0"),
+    ({"checkpoint_type": "q4"}, "checkpoint_type = 'q4': recurrent states are kept in one of f32, f16, q8_0"),
     ({"lora": "a.gguf"}, "lora = 'a.gguf': expected a list of files, each alone or with its scale"),
     ({"lora": 3}, "lora = 3: expected a list"),
     ({"lora": [3]}, "lora: 3 is neither the file of an adapter nor a file and its scale"),
