@@ -9,7 +9,7 @@ from .ggml.errors import UsageError, shown
 from .ggml.split import SplitWriter
 from .ggml.types import QUANTIZATION_VERSION, FileType, ValueType
 from .imatrix import Imatrix
-from .planning import PlannedTensor, file_type, plan_source
+from .planning import PlannedTensor, plan_source, target_of
 from .policy import Options
 from .source import DROPPED, GGUFSource, Source
 
@@ -26,9 +26,9 @@ def file_nbytes(
     split_max_size: int = 0,
 ) -> int:
     """Bytes of the files that `quantize` would write. Raises the errors that it raises before writing."""
-    kind = file_type(target)
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
+        kind, options = target_of(source, target, options)
         writer, _ = prepared(
             source,
             Path("unwritten"),
@@ -57,7 +57,7 @@ def prepared(
     """A writer with all metadata and tensors, and the tensors in the order of the file."""
     planned = plan_source(source, kind, options, imatrix, allow_requantize)
     writer = SplitWriter(dst, None, max_bytes=split_max_size)
-    _describe(source, writer, kind, metadata, imatrix)
+    _describe(source, writer, None if options and options.copy else kind, metadata, imatrix)
     return writer, _declare(source, writer, planned, keep_split)
 
 
@@ -77,13 +77,14 @@ def _declare(
 def _describe(
     source: Source,
     writer: SplitWriter,
-    kind: FileType,
+    kind: FileType | None,
     metadata: Mapping[str, tuple[Any, ValueType]],
     imatrix: Imatrix | None,
 ) -> None:
     source.describe(writer)
     writer.add("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32)
-    writer.add("general.file_type", int(kind), ValueType.UINT32)
+    if kind is not None:
+        writer.add("general.file_type", int(kind), ValueType.UINT32)
     for key, (value, value_type) in metadata.items():
         _check_key(source, key, value)
         writer.add(key, value, value_type)

@@ -3,7 +3,8 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from .ggml.mixes import EMBEDDING, NEED_IMPORTANCE, OUTPUT
 from .ggml.reader import TensorInfo
 from .ggml.types import FileType, GGMLType, row_nbytes
 from .imatrix import Imatrix
-from .policy import ALIASES, TARGETS, Options, Reason, decide, is_quantized, keeps_ternary, model_of
+from .policy import ALIASES, COPY, TARGETS, Options, Reason, decide, is_quantized, keeps_ternary, model_of
 from .source import GGUFSource, Source
 
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
@@ -43,10 +44,21 @@ def file_type(target: FileType | str) -> FileType:
     kind = ALIASES.get(name) or FileType.__members__.get(name)
     if kind in TARGETS:
         return kind
-    names = ", ".join(t.name for t in TARGETS)
+    names = ", ".join([*(t.name for t in TARGETS), COPY])
     if kind is not None:
         raise UsageError(f"{name} cannot be written by this version. Choose one of {names}.")
     raise UsageError(f"{shown(target)} is not a file type. Choose one of {names}.")
+
+
+def target_of(source: Source, target: FileType | str, options: Options | None) -> tuple[FileType, Options]:
+    """The file type and options of a target. COPY: the source's own type, and its tensors keep theirs."""
+    options = options or Options()
+    if not isinstance(target, str) or target.strip().upper() != COPY:
+        return file_type(target), options
+    stated = source.metadata.get("general.file_type")
+    known = {int(kind): kind for kind in FileType}
+    kind = known.get(stated, FileType.F32) if isinstance(stated, int) else FileType.F32
+    return kind, replace(options, copy=True)
 
 
 def plan(
@@ -62,11 +74,9 @@ def plan(
     UsageError: a quantized tensor would be quantized again without permission, an option matches nothing, or the
     importance matrix belongs to another model.
     """
-    kind = file_type(target)
-    if isinstance(source, str | Path):
-        with GGUFSource(source) as opened:
-            return plan_source(opened, kind, options, imatrix, allow_requantize)
-    return plan_source(source, kind, options, imatrix, allow_requantize)
+    with ExitStack() as stack:
+        opened: Source = stack.enter_context(GGUFSource(source)) if isinstance(source, str | Path) else source
+        return plan_source(opened, *target_of(opened, target, options), imatrix, allow_requantize)
 
 
 def plan_source(

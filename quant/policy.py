@@ -63,7 +63,8 @@ TARGETS = (*_FLOATS, *RECIPES)
 # Shorter names that llama-quantize also takes.
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
 TERNARY = {GGMLType.PQ2_0, GGMLType.PTQ1_0, GGMLType.TQ1_0, GGMLType.TQ2_0}
-WRITABLE = {*ALIASES, *(kind.name for kind in TARGETS)}
+COPY = "COPY"  # a target: all tensors keep their types but those that options name
+WRITABLE = {*ALIASES, COPY, *(kind.name for kind in TARGETS)}
 
 
 class SsmType(StrEnum):
@@ -104,6 +105,7 @@ class Options:
 
     `tensor_types`: (regular expression, type), searched in names; the first match counts.
     `by_name`: types that were chosen for single matrices, by full name; they come last.
+    `copy`: all other tensors keep their types.
     """
 
     ssm_type: SsmType = SsmType.F32
@@ -113,6 +115,7 @@ class Options:
     embedding_type: GGMLType | None = None
     leave_output: bool = False
     by_name: Mapping[str, GGMLType] = field(default_factory=dict)
+    copy: bool = False
 
 
 class Tensor(Protocol):
@@ -174,6 +177,8 @@ def decide(
     if options.leave_output:
         matrices.pop(OUTPUT, None)
     decided = _chosen(matrices, options)
+    if options.copy:
+        return {t.name: decided.get(t.name, Decision(t.type, Reason.ASKED)) for t in tensors.values()}
     if options.ssm_type is not SsmType.LIKE_LLAMA:
         ssm = [t for t in tensors.values() if is_small_ssm(t.name, tensors) and t.name not in decided]
         decided |= {t.name: Decision(_ssm_type(t, options.ssm_type), Reason.SSM) for t in ssm}

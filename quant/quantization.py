@@ -17,7 +17,7 @@ from .ggml.split import SplitWriter
 from .ggml.types import FileType, ValueType
 from .imatrix import Imatrix
 from .layout import prepared
-from .planning import PlannedTensor, file_type
+from .planning import PlannedTensor, target_of
 from .policy import Options
 from .pool import in_order
 from .recoding import ErrorSums, Recoded, RecodeTask, TensorReport, bytes_of, recoded, tasks_of
@@ -61,7 +61,8 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     progress: Progress | None = None,
     spread: Spread | None = None,
 ) -> QuantizeReport:
-    """Writes `src` to `dst` with its weight matrices in the type `target`; see `policy` for exceptions.
+    """Writes `src` to `dst` with its weight matrices in the type `target`; see `policy` for exceptions. With "COPY" all
+    tensors keep their types, but those that `options` name.
 
     Metadata is copied byte for byte, except: general.file_type and general.quantization_version are set; split.* and
     general.alignment are dropped; `metadata` is added. n_threads = 0: all cores; the bytes do not depend on it.
@@ -72,7 +73,7 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     UnsupportedError, HybridError (writing failed).
     """
     began = time.perf_counter()
-    dst, kind = Path(dst), file_type(target)
+    dst = Path(dst)
     if n_threads < 0:
         raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
     if n_threads > MAX_THREADS:
@@ -80,6 +81,7 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     n_threads = n_threads or cpus()
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
+        kind, options = target_of(source, target, options)
         writer, planned = prepared(
             source, dst, kind, options, imatrix, metadata or {}, allow_requantize, keep_split, split_max_size
         )

@@ -29,7 +29,9 @@ class Goal:
 
     target: Annotated[
         str | None,
-        typer.Argument(metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them."),
+        typer.Argument(
+            metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them; COPY: as in IN."
+        ),
     ] = None
     target_bpw: Annotated[
         float | None,

@@ -202,6 +202,26 @@ def test_quantizing_again_must_be_asked_for(tmp_path: Path) -> None:
             np.testing.assert_array_equal(a.f32(name), c.f32(name))
 
 
+def test_copy_keeps_every_type_but_the_named_ones(tmp_path: Path) -> None:
+    """Also of tensors that a file type would change, such as ssm_x in F16; the file type is the source's."""
+    source = model(tmp_path / "in.gguf", F16, general__file_type=1)
+    report = q.quantize(source, tmp_path / "copy.gguf", "copy", split_max_size=0)
+    assert report.file_type is FileType.F16
+    options = Options(tensor_types=(("ffn_up", Q8_0),))
+    q.quantize(source, tmp_path / "named.gguf", "COPY", options=options)
+    with GGUFFile.open(source) as a, GGUFFile.open(tmp_path / "copy.gguf") as b:
+        assert b.get("general.file_type") == 1 and list(b.tensors) == ORDER
+        for name, tensor in a.tensors.items():
+            assert b.tensors[name].type is tensor.type and np.array_equal(a.raw(name), b.raw(name)), name
+        with GGUFFile.open(tmp_path / "named.gguf") as c:
+            changed = {name for name, tensor in c.tensors.items() if tensor.type is not a.tensors[name].type}
+    assert changed == {"blk.10.ffn_up.weight"}
+    model(source, F16, general__file_type=99_999)
+    assert q.quantize(source, tmp_path / "copy.gguf", "COPY").file_type is FileType.F32, "unknown"
+    with GGUFFile.open(tmp_path / "copy.gguf") as b:
+        assert b.get("general.file_type") == 99_999
+
+
 def test_unknown_type_lists_those_there_are(tmp_path: Path) -> None:
     source = model(tmp_path / "in.gguf")
     for name, what in {"Q9_9": "is not a file type", "nvfp4": "cannot be written by this version"}.items():
