@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, shown
 from hybrid.quant.ggml.rotation import ARCHITECTURES, AXIS, FOLDED, PREFIX, TRANSFORM
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 
@@ -115,7 +115,8 @@ def _ternary(tensor: DequantizedTensor) -> DequantizedTensor:
         size = np.abs(values.reshape(-1, 128))
         if ((size != 0) & (size != size.max(axis=1, keepdims=True))).any():
             raise UnsupportedError(
-                f"{shown(tensor.name)} holds weights that are not ternary. Give another type: --outtype f16."
+                f"{shown(tensor.name)} holds weights that are not ternary: a group of 128 has several magnitudes.",
+                remedy=Remedy.OUTTYPE,
             )
         return values
 

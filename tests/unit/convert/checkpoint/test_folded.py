@@ -10,7 +10,7 @@ from rotated_checkpoints import BLOCK, EMBEDDING, Rotated
 
 from hybrid.convert import convert, verify
 from hybrid.infer import LoadedModel
-from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.errors import HybridError, Remedy
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 
@@ -68,8 +68,9 @@ def test_weights_that_are_not_ternary(model: Rotated, tmp_path: Path) -> None:
         source = model.write_pack(tmp_path / "pack")
     finally:
         model.codes[name] = kept
-    with pytest.raises(HybridError, match=r"holds weights that are not ternary\. Give another type: --outtype f16"):
+    with pytest.raises(HybridError, match=r"holds weights that are not ternary: a group of 128 has") as caught:
         convert(source, tmp_path / "m.gguf", tokenizer=TOKENIZER)
+    assert caught.value.remedy is Remedy.OUTTYPE
     assert not (tmp_path / "m.gguf").exists()
     convert(source, tmp_path / "m.gguf", outtype="f16", tokenizer=TOKENIZER)
 
