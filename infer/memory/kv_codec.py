@@ -15,7 +15,6 @@ Parts = dict[str, np.ndarray]  # name of a plane -> its elements [..., element]
 F32 = npt.NDArray[np.float32]
 
 LARGEST_F16 = np.float32(65504)
-_ROUNDS = 2
 _LEVELS = np.array(CODEBOOK, np.float32)
 _MIDDLES = (_LEVELS[1:] + _LEVELS[:-1]) / 2
 _SHIFTS = np.array([0, 8, 16, 24, 4, 12, 20, 28], np.uint32)
@@ -163,16 +162,14 @@ def _symmetric(x: F32, kind: KVType) -> tuple[npt.NDArray[np.int64], F32]:
     levels = 127 if table else 16 if ".high" in kind.has else 8
     most, least = x.max(axis=-1), x.min(axis=-1)
     d = np.where(most > -least, most, least) / np.float32(-levels)
-    codes = np.zeros(x.shape, np.int64)
-    for _ in range(_ROUNDS):
-        y = np.nan_to_num(x * _inverse(d)[..., None], nan=-np.inf)
-        if table:
-            codes = np.searchsorted(_MIDDLES, y, side="left")
-            q = _LEVELS[codes]
-        else:
-            q = np.clip(np.rint(y), -levels, levels - 1).astype(np.float32)
-            codes = q.astype(np.int64) + kind.middle
-        d = _divided(_total(x * q), _total(q * q))
+    y = np.nan_to_num(x * _inverse(d)[..., None], nan=-np.inf)
+    if table:
+        codes = np.searchsorted(_MIDDLES, y, side="left")
+        q = _LEVELS[codes]
+    else:
+        q = np.clip(np.rint(y), -levels, levels - 1).astype(np.float32)
+        codes = q.astype(np.int64) + kind.middle
+    d = _divided(_total(x * q), _total(q * q))
     return codes, d
 
 
@@ -180,15 +177,13 @@ def _with_minimum(x: F32, kind: KVType) -> tuple[npt.NDArray[np.int64], F32, F32
     top, n = np.float32(31 if ".high" in kind.has else 15), np.float32(GROUP)
     low = x.min(axis=-1)
     d = (x.max(axis=-1) - low) / top
-    total, q = _total(x), x
-    for _ in range(_ROUNDS):
-        y = np.nan_to_num((x - low[..., None]) * _inverse(d)[..., None])
-        q = np.clip(np.rint(y), 0, top).astype(np.float32)
-        sum_q = _total(q)
-        d = _divided(n * _total(x * q) - total * sum_q, n * _total(q * q) - sum_q * sum_q)
-        d = _saturated(d).astype(np.float32)
-        low = (total - d * sum_q) / n
-    return q.astype(np.int64), d, low
+    total = _total(x)
+    y = np.nan_to_num((x - low[..., None]) * _inverse(d)[..., None])
+    q = np.clip(np.rint(y), 0, top).astype(np.float32)
+    sum_q = _total(q)
+    d = _divided(n * _total(x * q) - total * sum_q, n * _total(q * q) - sum_q * sum_q)
+    d = _saturated(d).astype(np.float32)
+    return q.astype(np.int64), d, ((total - d * sum_q) / n).astype(np.float32)
 
 
 def _inverse(d: F32) -> F32:

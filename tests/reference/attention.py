@@ -76,7 +76,7 @@ def _total(x: F32) -> F32:
 
 
 def _packed_group(group: F32, kind: str) -> F32:
-    """Two rounds of nearest codes and least squares, on 32 values of which the missing ones are 0."""
+    """The nearest codes, and the scale of least squares for them, on 32 values of which the missing ones are 0."""
     x = np.zeros((*group.shape[:-1], 32), np.float32)
     x[..., : group.shape[-1]] = np.clip(np.nan_to_num(group, nan=0), -1e30, 1e30)
     most, least = x.max(axis=-1, keepdims=True), x.min(axis=-1, keepdims=True)
@@ -90,24 +90,23 @@ def _packed_group(group: F32, kind: str) -> F32:
         largest = np.where(most > -least, most, least)
         scale = largest / np.float32({"q4_0": -8, "q5_0": -16, "iq4_nl": -127}[kind])
     codes = x
-    for _ in range(2):
-        near = (x - low) * np.where(scale != 0, np.float32(1) / scale, none)
-        if kind == "iq4_nl":
-            gaps = np.abs(near[..., None].astype(np.float64) - CODEBOOK)
-            codes = CODEBOOK[gaps.argmin(axis=-1)]  # of two equally near ones the lower
-        elif kind in ("q4_1", "q5_1"):
-            codes = np.clip(np.rint(near), 0, top)
-        else:
-            half = 8 if kind == "q4_0" else 16
-            codes = np.clip(np.rint(near), -half, half - 1)
-        above, below = _total(x * codes), _total(codes * codes)
-        if kind in ("q4_1", "q5_1"):
-            sum_q, sum_x = _total(codes), _total(x)
-            above, below = n * above - sum_x * sum_q, n * below - sum_q * sum_q
-            scale = _half(np.where(below > 0, above / below, none))
-            low = (sum_x - scale * sum_q) / n
-        else:
-            scale = np.where(below > 0, above / below, none)
+    near = (x - low) * np.where(scale != 0, np.float32(1) / scale, none)
+    if kind == "iq4_nl":
+        gaps = np.abs(near[..., None].astype(np.float64) - CODEBOOK)
+        codes = CODEBOOK[gaps.argmin(axis=-1)]  # of two equally near ones the lower
+    elif kind in ("q4_1", "q5_1"):
+        codes = np.clip(np.rint(near), 0, top)
+    else:
+        half = 8 if kind == "q4_0" else 16
+        codes = np.clip(np.rint(near), -half, half - 1)
+    above, below = _total(x * codes), _total(codes * codes)
+    if kind in ("q4_1", "q5_1"):
+        sum_q, sum_x = _total(codes), _total(x)
+        above, below = n * above - sum_x * sum_q, n * below - sum_q * sum_q
+        scale = _half(np.where(below > 0, above / below, none))
+        low = (sum_x - scale * sum_q) / n
+    else:
+        scale = np.where(below > 0, above / below, none)
     y = (codes + none) * _half(scale)  # codes are integers: 0 has no sign
     if kind in ("q4_1", "q5_1"):
         y = y + _half(low)

@@ -11,9 +11,10 @@ Rounding of a group of 32 values x, padded with zeros:
     iq4_nl        scale = -x / 127 of the x of largest magnitude
     q4_1, q5_1    minimum = min x, scale = (max x - min x) / 15 (/ 31)
 
-The types of 4 and 5 bits then take the nearest codes, and the scale (and minimum) of least squares for them: twice.
-Relative error of normal values: q4_0 8.35 %, iq4_nl 7.7 %, q4_1 7.38 %, q5_0 4.17 %, q5_1 3.59 %; with one pass of
-llama.cpp's rules 8.60, 7.87, 7.82, 4.28 and 3.79 %.
+The types of 4 and 5 bits then take the nearest codes, and the scale (and minimum) of least squares for them. Relative
+error of normal values: q4_0 8.46 %, iq4_nl 7.83 %, q4_1 7.58 %, q5_0 4.21 %, q5_1 3.68 %; by llama.cpp's rules 8.60,
+7.87, 7.82, 4.28 and 3.79 %. A second round lowers the error further and clips the largest values: KL divergence of
+Gemma 3 270M in q5_0 rose from 0.0386 to 0.0444.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,6 @@ from .kv_read import SHIFTS, VECTOR, count_of, element_offset, plane_offsets
 
 _INTS = Vec(I32, 16)
 LARGEST = 1e30  # what is larger is rounded as this: no sum of 32 overflows
-_ROUNDS = 2  # of nearest codes and least squares
 
 
 def store_scratch_bytes(d_head: int) -> int:
@@ -146,15 +146,14 @@ def _symmetric(e: Emitter, kind: KVType, g: _Group) -> tuple[list[Value], Value]
     levels = -CODEBOOK[0] if table else 16 if ".high" in kind.has else 8
     d = b.fdiv(g.largest, const(F32, float(-levels)))
     codes: list[Value] = []
-    for _ in range(_ROUNDS):
-        inverse = _inverse(e, d)
-        scaled = [b.fmul(x, inverse) for x in g.x]
-        if table:
-            codes, q = zip(*(_nearest(e, y) for y in scaled), strict=True)  # type: ignore[assignment]
-        else:
-            q = [_rounded(e, y, -levels, levels - 1) for y in scaled]  # type: ignore[assignment]
-            codes = [b.add(b.fptosi(y, _INTS), const(_INTS, kind.middle)) for y in q]
-        d = _divided(e, g.dot(q), _total(e, [b.fmul(y, y) for y in q]))
+    inverse = _inverse(e, d)
+    scaled = [b.fmul(x, inverse) for x in g.x]
+    if table:
+        codes, q = zip(*(_nearest(e, y) for y in scaled), strict=True)  # type: ignore[assignment]
+    else:
+        q = [_rounded(e, y, -levels, levels - 1) for y in scaled]  # type: ignore[assignment]
+        codes = [b.add(b.fptosi(y, _INTS), const(_INTS, kind.middle)) for y in q]
+    d = _divided(e, g.dot(q), _total(e, [b.fmul(y, y) for y in q]))
     return list(codes), d
 
 
@@ -177,14 +176,13 @@ def _with_minimum(e: Emitter, kind: KVType, g: _Group) -> tuple[list[Value], Val
     low, d = g.least, b.fdiv(b.fsub(g.most, g.least), const(F32, top))
     total = _total(e, g.x)
     q: list[Value] = []
-    for _ in range(_ROUNDS):
-        inverse, offset = _inverse(e, d), e.splat(low, 16)
-        q = [_rounded(e, b.fmul(b.fsub(x, offset), inverse), 0.0, top) for x in g.x]
-        sum_q, sum_qq = _total(e, q), _total(e, [b.fmul(y, y) for y in q])
-        above = b.fsub(b.fmul(n, g.dot(q)), b.fmul(total, sum_q))
-        d = _divided(e, above, b.fsub(b.fmul(n, sum_qq), b.fmul(sum_q, sum_q)))
-        d = _rounded_half(e, d)[1]
-        low = b.fdiv(b.fsub(total, b.fmul(d, sum_q)), n)
+    inverse, offset = _inverse(e, d), e.splat(low, 16)
+    q = [_rounded(e, b.fmul(b.fsub(x, offset), inverse), 0.0, top) for x in g.x]
+    sum_q, sum_qq = _total(e, q), _total(e, [b.fmul(y, y) for y in q])
+    above = b.fsub(b.fmul(n, g.dot(q)), b.fmul(total, sum_q))
+    d = _divided(e, above, b.fsub(b.fmul(n, sum_qq), b.fmul(sum_q, sum_q)))
+    d = _rounded_half(e, d)[1]
+    low = b.fdiv(b.fsub(total, b.fmul(d, sum_q)), n)
     return [b.fptosi(y, _INTS) for y in q], d, low
 
 
