@@ -50,6 +50,12 @@ def file_type(target: FileType | str) -> FileType:
     raise UsageError(f"{shown(target)} is not a file type. Choose one of {names}.")
 
 
+def check_target(target: FileType | str) -> None:
+    """UsageError: there is no such target."""
+    if not isinstance(target, str) or target.strip().upper() != COPY:
+        file_type(target)
+
+
 def target_of(source: Source, target: FileType | str, options: Options | None) -> tuple[FileType, Options]:
     """The file type and options of a target. COPY: the source's own type, and its tensors keep theirs."""
     options = options or Options()
@@ -74,6 +80,7 @@ def plan(
     UsageError: a quantized tensor would be quantized again without permission, an option matches nothing, or the
     importance matrix belongs to another model.
     """
+    check_target(target)
     with ExitStack() as stack:
         opened: Source = stack.enter_context(GGUFSource(source)) if isinstance(source, str | Path) else source
         return plan_source(opened, *target_of(opened, target, options), imatrix, allow_requantize)

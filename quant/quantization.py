@@ -17,7 +17,7 @@ from .ggml.split import SplitWriter
 from .ggml.types import FileType, ValueType
 from .imatrix import Imatrix
 from .layout import prepared
-from .planning import PlannedTensor, target_of
+from .planning import PlannedTensor, check_target, target_of
 from .policy import Options
 from .pool import in_order
 from .recoding import ErrorSums, Recoded, RecodeTask, TensorReport, bytes_of, recoded, tasks_of
@@ -74,6 +74,7 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     """
     began = time.perf_counter()
     dst = Path(dst)
+    check_target(target)
     if n_threads < 0:
         raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
     if n_threads > MAX_THREADS:
