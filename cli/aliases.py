@@ -85,7 +85,8 @@ class Translated:
 def applicable(params: Sequence[Any]) -> dict[str, str]:
     """The aliases that a command with these parameters accepts, with our names."""
     known = _options(params)
-    found = {alias: name for alias, name in OPTIONS.items() if name in known and alias not in known}
+    both = {"--k-type", "--v-type"} if "--kv-type" in known else set()
+    found = {alias: name for alias, name in OPTIONS.items() if name in known.keys() | both and alias not in known}
     if _takes_model(params):
         found |= {alias: "MODEL" for alias in MODEL if alias not in known}
     return found
@@ -103,11 +104,11 @@ def translated(params: Sequence[Any], args: Sequence[str], path: str) -> Transla
             line.written += [arg, *line.rest]
             break
         line.read(arg)
-    return Translated(line.model + line.written, line.ignored)
+    return Translated(line.model + line.keys_values() + line.written, line.ignored)
 
 
 class _Line:
-    """A command line while it is translated."""
+    """A command line while it is translated. kv: types of keys and of values, for commands that have one option."""
 
     def __init__(self, params: Sequence[Any], args: Sequence[str], path: str) -> None:
         self.known, self.aliases, self.path = _options(params), applicable(params), path
@@ -115,6 +116,7 @@ class _Line:
         self.written: list[str] = []
         self.model: list[str] = []
         self.ignored: dict[str, str] = {}
+        self.kv: dict[str, str] = {}
 
     def read(self, arg: str) -> None:
         """Translates `arg`, and takes the values that follow it."""
@@ -143,7 +145,16 @@ class _Line:
         if (ours := self.aliases[alias]) == "MODEL":
             self.model.append(value if equals else self._required(alias))
             return
-        self._option(ours, equals, value, alias)
+        if ours in ("--k-type", "--v-type") and ours not in self.known:
+            self.kv[ours] = value if equals else self._required(alias)
+        else:
+            self._option(ours, equals, value, alias)
+
+    def keys_values(self) -> list[str]:
+        """The option --kv-type for `kv`: every type of keys with every type of values, in f16 unless given."""
+        keys, values = (self.kv.get(name, "f16").split(",") for name in ("--k-type", "--v-type"))
+        pairs = [k if k == v else f"{k}/{v}" for k in keys for v in values]
+        return ["--kv-type", ",".join(pairs)] if self.kv else []
 
     def _ignore(self, name: str, dashed: str, equals: str) -> None:
         values, self.ignored[name] = IGNORED[dashed]

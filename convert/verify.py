@@ -19,6 +19,7 @@ from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.mixes import EMBEDDING
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.rotation import PREFIX
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
@@ -91,6 +92,9 @@ def verify(
             full = full_key(arch, key)
             if not _equal(file.get(full), value):
                 raise FormatError(f"{where}: {full} = {shown(file.get(full))}, expected {shown(value)} by the config.")
+        for full, value, _ in prepared.key_values:
+            if full.startswith(PREFIX) and not _equal(found := _plain(file.get(full)), value):
+                raise FormatError(f"{where}: {full} = {shown(str(found), 60)}, expected another by the checkpoint.")
         planned = {job.planned.name: job.planned for job in prepared.jobs}
         _compare_lists(where, file, planned)
         total, done, n_exact = sum(t.nbytes for t in planned.values()), 0, 0
@@ -102,6 +106,11 @@ def verify(
                 progress(job.planned.name, done, total)
         seconds = time.perf_counter() - began
         return VerifyReport(Path(src), Path(gguf_path), len(planned), n_exact, file.nbytes, seconds)
+
+
+def _plain(value: Any) -> Any:
+    """A list for an array of a file."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _equal(value: Any, expected: Any) -> bool:

@@ -63,7 +63,7 @@ TARGETS = (*_FLOATS, *RECIPES)
 # Shorter names that llama-quantize also takes.
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
 TERNARY = {GGMLType.PQ2_0, GGMLType.PTQ1_0, GGMLType.TQ1_0, GGMLType.TQ2_0}
-COPY = "COPY"  # a target: all tensors keep their types but those that options name
+COPY = "COPY"  # a target: every tensor keeps its type, unless an option names another
 WRITABLE = {*ALIASES, COPY, *(kind.name for kind in TARGETS)}
 
 

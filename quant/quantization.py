@@ -61,8 +61,8 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     progress: Progress | None = None,
     spread: Spread | None = None,
 ) -> QuantizeReport:
-    """Writes `src` to `dst` with its weight matrices in the type `target`; see `policy` for exceptions. With "COPY" all
-    tensors keep their types, but those that `options` name.
+    """Writes `src` to `dst` with its weight matrices in the type `target`; see `policy` for exceptions. With "COPY"
+    every tensor keeps its type, unless `options` name another.
 
     Metadata is copied byte for byte, except: general.file_type and general.quantization_version are set; split.* and
     general.alignment are dropped; `metadata` is added. n_threads = 0: all cores; the bytes do not depend on it.

@@ -24,8 +24,9 @@ _SHIFTED = ("input_layernorm.weight", "post_attention_layernorm.weight", "model.
 class Rotated:
     """codes i8 and scales f32 of every rotated matrix; the other tensors of the checkpoint."""
 
-    def __init__(self) -> None:
-        self.config, rng = random_checkpoints.complete(CONFIG), np.random.default_rng(8)
+    def __init__(self, *, tied: bool = False) -> None:
+        self.config = random_checkpoints.complete({**CONFIG, "tie_word_embeddings": tied})
+        rng = np.random.default_rng(8)
         every = random_checkpoints.tensors(self.config)
         self.folded = sorted(n for n in every if n.endswith(_KINDS) and not n.endswith(_UNROTATED))
         self.signs = {width: rng.choice([-1, 1], width) for width in (128, 256)}

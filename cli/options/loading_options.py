@@ -130,10 +130,10 @@ class Precision:
     exact: Exact = False
     kv_type: KVTypeOption = None
     k_type: Annotated[
-        str | None, typer.Option("--k-type", metavar="TYPE", help="Type of the keys, if not that of --kv-type.")
+        str | None, typer.Option("--k-type", metavar="TYPE", help="Type of the keys, in place of --kv-type.")
     ] = None
     v_type: Annotated[
-        str | None, typer.Option("--v-type", metavar="TYPE", help="Type of the values, if not that of --kv-type.")
+        str | None, typer.Option("--v-type", metavar="TYPE", help="Type of the values, in place of --kv-type.")
     ] = None
 
     @property

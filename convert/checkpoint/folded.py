@@ -25,7 +25,7 @@ from .tensor import Dtype, StoredTensor
 
 MODEL_TYPE = "prism_hadamard_qwen35"
 PACKING = "hadamard_packing.json"
-GROUPED = "gdn_activation_layout"
+_LAYOUT = "gdn_activation_layout"
 _OUT_PROJ = ".linear_attn.out_proj."
 _PREFIX = "language_model."
 _NAMESPACES = {1: "mlx-lm-text", 2: "mlx-vlm-qwen3_5"}
@@ -41,6 +41,7 @@ class Folding:
     signs     i32 by length of a row; empty: all are 1
     folded    names of matrices whose inputs are rotated, in the file's order; without `language_model.`
     restored  names of the matrices whose rows are rotated back
+    tied      whether the rotated embedding is also the output matrix; None: the checkpoint does not say
     ternary   whether the matrices are ternary, as in an MLX pack
     """
 
@@ -49,6 +50,7 @@ class Folding:
     folded: tuple[str, ...]
     restored: tuple[str, ...]
     signs: Mapping[int, np.ndarray] = field(default_factory=dict, compare=False)
+    tied: bool | None = None
     ternary: bool = False
 
     @property
@@ -60,8 +62,8 @@ class Folding:
         return UnsupportedError(f"{self.where}: {what}. The weights are rotated, and the result would be noise.")
 
     def checked(self, tensors: Mapping[str, StoredTensor], *, keep: bool) -> dict[str, StoredTensor]:
-        """The tensors without the modules' signs, which must be those of their lengths. keep: ternary matrices remain
-        ternary."""
+        """The tensors without the signs of modules, which must equal the signs for rows of that length. keep: ternary
+        matrices remain ternary."""
         found: dict[str, StoredTensor] = {}
         plain = (t.dtype for t in tensors.values() if len(t.shape) == 2 and not isinstance(t, DequantizedTensor))
         others = next((dtype for dtype in plain if isinstance(dtype, Dtype)), Dtype.BF16)
@@ -77,14 +79,19 @@ class Folding:
         return found
 
     def key_values(self, arch: str, target_of: Callable[[str], str | None], tied: bool) -> Iterator[KeyValue]:
-        """The keys of a file. target_of: name of a matrix in the checkpoint -> in the file; tied: the embedding is also
-        the output matrix."""
+        """The keys of a file. target_of: name of a matrix in the checkpoint -> in the file. tied: the file has no
+        output matrix."""
+        tied = tied and bool(self.restored)
+        if self.tied not in (None, tied):
+            raise self.wrong(f"the rotated embedding is {'' if tied else 'not '}the output matrix, which it denies")
+        if not self.folded:
+            raise self.wrong("no matrix has rotated inputs")
         if arch not in ARCHITECTURES:
             raise self.wrong(f"rotated weights of {arch} are not supported, only of {', '.join(ARCHITECTURES)}")
         targets = {name: target_of(name) for name in (*self.folded, *self.restored)}
         for name, target in targets.items():
             if target is None or (name in self.folded and not FOLDED.fullmatch(target)):
-                raise self.wrong(f"{shown(name)} is rotated, and is no matrix of this family that can be")
+                raise self.wrong(f"{shown(name)} is rotated, and is no matrix of this family that can be rotated")
         names, restored = ([str(targets[name]) for name in some] for some in (self.folded, self.restored))
         values: list[KeyValue] = [
             ("version", 2 if tied else 1, ValueType.UINT32),
@@ -136,7 +143,7 @@ def plain_config(config: Config) -> Config:
     data = dict(config.data)
     if data.get("model_type") == MODEL_TYPE:
         own = ("schema_version", "modules", "requires_runtime", "hadamard_config", "tensor_namespace", "components",
-               "base_model_type", GROUPED)  # fmt: skip
+               "base_model_type", _LAYOUT)  # fmt: skip
         data = {key: value for key, value in data.items() if key not in own}
         data |= {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
     return Config(data, config.where)
@@ -146,7 +153,7 @@ def plain_config(config: Config) -> Config:
 def _of_pack(config: Config, folder: Path) -> Folding:
     _must_be(config, "schema_version", *_NAMESPACES)
     _must_be(config, "tensor_namespace", _NAMESPACES[config.integer("schema_version")])
-    _must_be(config, GROUPED, "grouped")
+    _must_be(config, _LAYOUT, "grouped")
     name = config.string("hadamard_config")
     if Path(name).name != name or not (folder / name).is_file():
         raise CheckpointError(f"{config.where}: hadamard_config = {shown(name)}: the folder has no such file.")
@@ -164,7 +171,8 @@ def _of_pack(config: Config, folder: Path) -> Folding:
     parts = np.split(np.array(values, np.int32), np.cumsum(widths)[:-1])
     signs = dict(zip(widths, parts, strict=True))
     block = _block(stated, PREFIX + "block_size")
-    found = Folding(stated.where, block, folded, restored, _checked_signs(stated, signs, block), ternary=True)
+    checked = _checked_signs(stated, signs, block)
+    found = Folding(stated.where, block, folded, restored, checked, tied=False, ternary=True)
     _check_modules(config, found)
     return found
 
@@ -182,6 +190,8 @@ def _check_modules(config: Config, found: Folding) -> None:
         path, block, embedding = one.get("path"), one.get("block"), one.get("embedding")
         if not isinstance(path, str) or block not in (0, found.block) or not isinstance(embedding, bool):
             raise found.wrong(f"a module is {shown(str(one), 80)}, expected blocks of {found.block} or 0")
+        if set(one) - {"path", "block", "embedding", "dtype"}:
+            raise found.wrong(f"a module has settings that are not understood: {shown(str(one), 120)}")
         if block:
             rotated[embedding].add(path.removeprefix(_PREFIX) + ".weight")
     if rotated[False] != set(found.folded) or rotated[True] != set(found.restored):
@@ -197,9 +207,10 @@ def _of_file(stated: Config) -> Folding:
     how = stated.section("transform")
     _must_be(how, "name", "normalized-signed-sylvester-walsh-hadamard")
     _must_be(how, "sign_mode", "explicit", "identity")
+    version = stated.integer("schema_version")
     block, explicit = _block(how, "block_size"), how.string("sign_mode") == "explicit"
     signs: dict[int, np.ndarray] = {}
-    for width, values in stated.section("signs").data.items() if explicit else ():
+    for width, values in stated.section("signs").data.items():
         if not width.isascii() or not width.isdigit() or not isinstance(values, list) or len(values) != int(width):
             raise stated.wrong("signs", "a list of as many signs as its name says for each length of a row")
         signs[int(width)] = np.array(_integers(stated, "signs", values), np.int32)
@@ -217,9 +228,11 @@ def _of_file(stated: Config) -> Folding:
         ):
             raise stated.wrong("tensors", f"objects with name, axis -1 and role {' or '.join(_ROLES)}")
         names[role].append(name.removeprefix(_PREFIX))
-    signs = _checked_signs(stated, signs, block) if explicit else {}
+    signs = _checked_signs(stated, signs, block) if explicit else {}  # with identity they have no effect
     folded, restored = (tuple(names[role]) for role in _ROLES)
-    return Folding(stated.where, block, folded, restored, signs)
+    for part in (stated, how):
+        part.refuse_unread(())
+    return Folding(stated.where, block, folded, restored, signs, tied=version == 3)
 
 
 # --- values ---

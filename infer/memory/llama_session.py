@@ -123,9 +123,16 @@ def read_session(
     assert positions is not None
     _check_size(r, tokens, positions, memory.n_ctx)
     for key, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if not _finite(array):
             raise r.wrong(f"'{key}' holds values that are not finite")
     return LlamaSession(tokens, len(positions), arrays, positions)
+
+
+def _finite(array: np.ndarray) -> bool:
+    """Whether all numbers are finite; bf16 is in u16, and codes are any."""
+    if array.dtype == np.uint16:
+        return bool((array & 0x7F80 != 0x7F80).all())
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _read_head(r: "_Reader", arch: str) -> tuple[int, np.ndarray]:
@@ -275,14 +282,17 @@ class Side:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a position in llama.cpp. Raises UsageError if it has no such type of such heads."""
-        nbytes = self.n_kv * row_bytes(self.kind, self.width)
-        if not nbytes:
+        """Bytes of a position in llama.cpp. UsageError: see `check`."""
+        self.check()
+        return self.n_kv * row_bytes(self.kind, self.width)
+
+    def check(self) -> None:
+        """Raises UsageError if llama.cpp has no such type of heads of this width."""
+        if not row_bytes(self.kind, self.width):
             raise UsageError(
                 f"llama.cpp has no keys and values in {self.kind.name} for heads of {self.width} values: only f32, f16 "
                 "and bf16 can be exchanged."
             )
-        return nbytes
 
 
 def sides_of(memory: "HybridMemory") -> list[Side]:

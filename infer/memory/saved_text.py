@@ -73,7 +73,7 @@ def _positions(state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]
 
 
 def _check_keys_values(state: StateFile, memory: HybridMemory) -> bool:
-    """Whether keys and values must be brought into the memory's basis, as those of older versions of hybrid must.
+    """Whether keys and values must be brought into the memory's basis: older versions of hybrid did not transform them.
 
     Raises StateError for another type: converting would change the continuation.
     """

@@ -144,7 +144,7 @@ def _write(path: Path, parts: Iterable[bytes]) -> int:
 def _check_exported(runner: Runner) -> None:
     _check_architecture(runner.file.arch, "the state")
     for side in sides_of(runner.memory):
-        assert side.row_bytes  # or it raises
+        side.check()
 
 
 def _check_architecture(arch: str, what: str) -> None:

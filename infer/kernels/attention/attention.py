@@ -174,7 +174,7 @@ def leave_queries(e, tile, n_row, d_head):
 
 round_queries = leave_queries
 IN_REGISTERS = 32  # up to this many rows, keys and values are converted in registers; with more, unpacked to scratch
-direct_scores, direct_values = make_direct_scores(F32_KV, F32_KV), make_direct_values(F32_KV, F32_KV)
+direct_scores, direct_values = make_direct_scores(F32_KV), make_direct_values(F32_KV, F32_KV)
 unpack = make_unpack(F32_KV, F32_KV)
 EIGHTH, SCALES, V_EIGHTH, V_SCALES = F32_KV.eighth, F32_KV.group, F32_KV.eighth, F32_KV.group
 
@@ -343,7 +343,7 @@ def attention_kernel(keys: KVType, values: KVType, *, latent: bool = False, inte
     return variant(
         attention,
         f"attention_{name}",
-        direct_scores=make_direct_scores(keys, values),
+        direct_scores=make_direct_scores(keys),
         direct_values=make_direct_values(keys, values),
         unpack=make_unpack(keys, values),
         **sizes,

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
-from .attention_tile import BLOCK, CODES_BYTES, GROUPS_OF, HEAD, TILE_ROWS, Tile, at_most
+from .attention_products import scores_of_block
+from .attention_tile import BLOCK, CODES_BYTES, GROUPS_OF, HEAD, TILE_ROWS, Tile
 from .kv import GROUP, K_LANES, KVType
 from .kv_read import VECTOR, CodeWords, KeyReader, ValueReader, rounded_up
 
@@ -39,7 +40,7 @@ def has_integer_form(keys: KVType, values: KVType, d_head: int) -> bool:
 class _Dots:
     """Sums of products of codes (bytes) with rounded numbers (s8), four to a lane of 32 bits. Exact.
 
-    bias     what the codes have too much
+    bias     number by which the codes are too large
     middle   of codes without a sign, which is a part of `bias`; 0: codes have a sign
     fitting  number of products whose sums of two fit 16 bits, where the path adds those first; 0: it does not
     """
@@ -261,26 +262,12 @@ def _scores(
 
 
 def make_code_scores(keys: KVType) -> Any:
+    """`direct_scores` of attention_products.py, for rounded queries and packed keys."""
+
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def code_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
-        """`direct_scores` of attention_products.py, for rounded queries."""
-        b = e.b
-        at = Tile(e, tile, d_head)
-        size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
-        last = b.ashr(seen, const(I64, 4))
-
-        def take(rows: int, r: Value) -> None:
-            n = GROUPS_OF[rows]
-
-            def groups(g: Value, _: list[Value]) -> None:
-                here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
-                blocks = [b.add(k, b.mul(size, i)) for i in here]
-                soon = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
-                q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
-                _scores(e, keys, rows, q, at.line, blocks, p, d_head, soon)
-
-            e.loop(b.add(last, const(I64, 1)), groups, step=n)
-
+        write = lambda e, *given: _scores(e, keys, *given)
+        take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write)
         _exactly(e, n_row, max(GROUPS_OF), take)
 
     return code_scores
@@ -425,9 +412,10 @@ def _group_values(
 
 
 def make_code_values(values: KVType) -> Any:
+    """`direct_values` of attention_products.py, with rounded weights and packed values."""
+
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def code_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
-        """`direct_values` of attention_products.py, with rounded weights."""
         b = e.b
         at = Tile(e, tile, d_head)
         v_pad, reader = rounded_up(e, d_value), ValueReader(e, values, d_value)

@@ -83,31 +83,44 @@ def _write_scores(  # noqa: C901  one loop nest
             e.store(totals[r * n + i], p, 4 * BLOCK * r + 4 * K_LANES * i)
 
 
-def make_direct_scores(keys: KVType, values: KVType) -> Any:
+WriteScores = Callable[[Emitter, int, Value, Value, Sequence[Value], Value, Value, Sequence[Value]], None]
+
+
+def scores_of_block(
+    e: Emitter, tile: Value, k: Value, v: Value, row: Value, vrow: Value, d_head: Value, seen: Value, write: WriteScores
+) -> Callable[[int, Value], None]:
+    """A function that writes the scores of `rows` rows from r on with positions 0 .. seen of a block; it prefetches the
+    block's values meanwhile. Fields as of `direct_scores`; write(e, rows, q, line, keys, p, d_head, soon): as
+    `_scores`."""
+    b, at = e.b, Tile(e, tile, d_head)
+    size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
+    last = b.ashr(seen, const(I64, 4))
+
+    def take(rows: int, r: Value) -> None:
+        n = GROUPS_OF[rows]
+
+        def groups(g: Value, _: list[Value]) -> None:
+            # groups after the last that the queries see read the last again; their scores are masked
+            here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
+            blocks = [b.add(k, b.mul(size, i)) for i in here]
+            soon = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
+            q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
+            write(e, rows, q, at.line, blocks, p, d_head, soon)
+
+        e.loop(b.add(last, const(I64, 1)), groups, step=n)
+
+    return take
+
+
+def make_direct_scores(keys: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def direct_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
         """Scores of n_row rows with positions 0 .. seen of a block; prefetches the block's values meanwhile.
 
         k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
         """
-        b = e.b
-        at = Tile(e, tile, d_head)
-        size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
-        last = b.ashr(seen, const(I64, 4))
-
-        def take(rows: int, r: Value) -> None:
-            n = GROUPS_OF[rows]
-
-            def groups(g: Value, _: list[Value]) -> None:
-                # groups after the last that the queries see read the last again; their scores are masked
-                here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
-                blocks = [b.add(k, b.mul(size, i)) for i in here]
-                soon = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
-                q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
-                _scores(e, keys, rows, q, at.line, blocks, p, d_head, soon)
-
-            e.loop(b.add(last, const(I64, 1)), groups, step=n)
-
+        write = lambda e, *given: _scores(e, keys, *given)
+        take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write)
         _few_rows(e, n_row, take)
 
     return direct_scores

@@ -41,7 +41,7 @@ _QUERY = _FACTOR + TILE_ROWS * 4  # f32 [row][d_pad]: queries times a factor
 #   keys of a block    f32 [BLOCK / 16][d_pad][16]
 #   values of a block  f32 [d_pad / 16][BLOCK + 1][16]; the extra row keeps columns from sharing cache sets
 SLAB = (BLOCK + 1) * 64
-CODES_BYTES = 10 << 10  # at least so many bytes for the last two, which attention_codes.py uses otherwise
+CODES_BYTES = 10 << 10  # least bytes of these keys and values together: attention_codes.py needs them for its codes
 
 
 @device

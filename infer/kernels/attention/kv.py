@@ -22,10 +22,10 @@ values: there is no V. The planes of a type:
     q4_1             codes of 4 bits, scales, minima f16
     q5_0, q5_1       codes as in q4_0 and q4_1, but with a plane of their fifth bits before the scales
 
-Codes of 4 bits: a u32 holds those of 8 values; value j in bits 8 j (j < 4) or 8 (j - 4) + 4. Fifth bits: bit j of a
-u8. A value is the number itself, code * scale (q4_0, q5_0: code - 8 or - 16; iq4_nl: CODEBOOK[code]) or code * scale +
-minimum, each exact in f32 or rounded once, so all kernels read the same numbers. A group with an infinity or NaN has
-the scale NaN. All types of 8 bits and fewer hold keys and values in another basis: see `hadamard_block`.
+Codes of 4 bits: a u32 holds 8 codes, code j from bit 8 j on (j < 4) or from bit 8 (j - 4) + 4 on. Fifth bits: bit j
+of a u8. A value is the number itself, code * scale (q4_0, q5_0: code - 8 or - 16; iq4_nl: CODEBOOK[code]) or code *
+scale + minimum, each exact in f32 or rounded once, so all kernels read the same numbers. A group with an infinity or
+NaN has the scale NaN. All types of 8 bits and fewer hold keys and values in another basis: see `hadamard_block`.
 
 Perplexity of the bundled model (BF16, 444 chunks of 256 tokens of its held-out text): f32 9.72039, f16 9.72037, with a
 standard error of 0.10. So f16 is the default; f32 is for exact results. docs/quantize.md has the other types.
@@ -73,6 +73,7 @@ class KVType:
 
     @property
     def codes(self) -> Plane:
+        """The plane of codes or, in types of floats, of the values."""
         return self.planes[0]
 
     @property
@@ -87,6 +88,7 @@ class KVType:
 
     @property
     def quantized(self) -> bool:
+        """Whether values are codes with scales."""
         return ".scale" in self.has
 
     @cached_property
@@ -96,7 +98,7 @@ class KVType:
 
     @property
     def middle(self) -> int:
-        """What is subtracted from packed codes: 8 or 16 in types without a minimum or a codebook, otherwise 0."""
+        """The number subtracted from packed codes: 8 or 16 in types without a minimum or a codebook, otherwise 0."""
         return {"q4_0": 8, "q5_0": 16}.get(self.name, 0)
 
     @cached_property
@@ -172,9 +174,10 @@ CACHE_TYPES = {name: cache_types(name) for name in KV_TYPES}  # with keys and va
 def hadamard_block(kind: KVType, width: int, largest: int = 1 << 30) -> int:
     """Block size of the Walsh-Hadamard transform in whose basis keys or values of a head are stored; 0: none.
 
-    A quantized type rounds less where values are of like size, as they are after the transform (kv_store.py). The block
-    is the largest power of two that divides the width: for keys the head size; values take LARGEST_BLOCK_OF_VALUES at
-    most. llama.cpp has the same basis, for multiples of 64 (src/llama-kv-cache.cpp, PR 21038).
+    The transform makes the values of a head of like size, and a quantized type then rounds less (kv_store.py). The
+    block is the largest power of two that divides the width: for keys the head size; values take
+    LARGEST_BLOCK_OF_VALUES at most. llama.cpp has the same basis, for multiples of 64 (src/llama-kv-cache.cpp,
+    PR 21038).
     """
     block = min(width & -width, largest)
     return block if kind.quantized and block >= 16 else 0

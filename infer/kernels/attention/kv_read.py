@@ -246,8 +246,8 @@ def read_values(
 ) -> list[Value]:
     """n vectors of 16 values. at: `ValueReader.addresses`; offsets: `position_offsets`.
 
-    If there are several vectors, the first begins a group. apart: bytes from vector to vector where there is one plane;
-    0: they are adjacent. lanes: 16 in blocks of V, 1 in single rows.
+    If there are several vectors, the first begins a group. apart: bytes from vector to vector, for types of floats; 0:
+    they are adjacent. lanes: 16 in blocks of V, 1 in single rows.
     """
     vectors = [_codes16(e, kind, at, offsets[0], i, apart) for i in range(n)]
     groups = [e.b.add(base, offsets[1]) for plane, base in zip(kind.planes, at, strict=True) if plane.per == GROUP]

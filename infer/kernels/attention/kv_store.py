@@ -29,7 +29,7 @@ from .kv import CODEBOOK, F32_KV, GROUP, K_LANES, PAGE, KVType, row_size
 from .kv_read import SHIFTS, VECTOR, count_of, element_offset, plane_offsets
 
 _INTS = Vec(I32, 16)
-LARGEST = 1e30  # what is larger is rounded as this: no sum of 32 overflows
+LARGEST = 1e30  # larger values are rounded as this one: no sum of 32 overflows
 
 
 def store_scratch_bytes(d_head: int) -> int:
@@ -145,16 +145,16 @@ def _symmetric(e: Emitter, kind: KVType, g: _Group) -> tuple[list[Value], Value]
     table = kind.name == "iq4_nl"
     levels = -CODEBOOK[0] if table else 16 if ".high" in kind.has else 8
     d = b.fdiv(g.largest, const(F32, float(-levels)))
-    codes: list[Value] = []
     inverse = _inverse(e, d)
     scaled = [b.fmul(x, inverse) for x in g.x]
     if table:
-        codes, q = zip(*(_nearest(e, y) for y in scaled), strict=True)  # type: ignore[assignment]
+        found = [_nearest(e, y) for y in scaled]
+        codes, q = [index for index, _ in found], [value for _, value in found]
     else:
-        q = [_rounded(e, y, -levels, levels - 1) for y in scaled]  # type: ignore[assignment]
+        q = [_rounded(e, y, -levels, levels - 1) for y in scaled]
         codes = [b.add(b.fptosi(y, _INTS), const(_INTS, kind.middle)) for y in q]
     d = _divided(e, g.dot(q), _total(e, [b.fmul(y, y) for y in q]))
-    return list(codes), d
+    return codes, d
 
 
 def _nearest(e: Emitter, y: Value) -> tuple[Value, Value]:
@@ -169,13 +169,12 @@ def _nearest(e: Emitter, y: Value) -> tuple[Value, Value]:
 
 
 def _with_minimum(e: Emitter, kind: KVType, g: _Group) -> tuple[list[Value], Value, Value]:
-    """(codes i32, scale, minimum as f16 bits...) of types with a minimum: see the head of this file."""
+    """(codes i32, scale, minimum) of types with a minimum."""
     b = e.b
     top = 31.0 if ".high" in kind.has else 15.0
     n = const(F32, float(GROUP))
     low, d = g.least, b.fdiv(b.fsub(g.most, g.least), const(F32, top))
     total = _total(e, g.x)
-    q: list[Value] = []
     inverse, offset = _inverse(e, d), e.splat(low, 16)
     q = [_rounded(e, b.fmul(b.fsub(x, offset), inverse), 0.0, top) for x in g.x]
     sum_q, sum_qq = _total(e, q), _total(e, [b.fmul(y, y) for y in q])
@@ -187,7 +186,7 @@ def _with_minimum(e: Emitter, kind: KVType, g: _Group) -> tuple[list[Value], Val
 
 
 def _store_codes(e: Emitter, kind: KVType, codes: Sequence[Value], words: Value, high: Value | None) -> None:
-    """Pack two vectors of codes, i32, to `words` and `high`; the second only where the row has it."""
+    """Pack vectors of 16 codes, i32, to `words` and the fifth bits to `high`, if the type has them."""
     b = e.b
 
     def folded(x: Value) -> Value:

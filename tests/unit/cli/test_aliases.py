@@ -24,6 +24,9 @@ def translated(command: str, *args: str) -> aliases.Translated:
         ("run", "-sys Hello -cnv", "--system Hello --no-raw"),
         ("run", "-no-cnv -s 3", "--raw --seed 3"),
         ("run", "-ctk f16 -ctv f16", "--k-type f16 --v-type f16"),
+        ("inspect", "-ctk q8_0 -ctv q8_0", "--kv-type q8_0"),
+        ("bench", "-ctk f16,q8_0 -ctv=q4_0", "--kv-type f16/q4_0,q8_0/q4_0"),
+        ("bench", "-ctv q4_0", "--kv-type f16/q4_0"),
         ("run", "-n5 -t 2 -fx.txt", "-n5 -t 2 -fx.txt"),
         ("run", "-n -1", "-n -1"),
         ("run", "-p -m -c 64", "-p -m -c 64"),  # a value that looks like an alias

@@ -10,6 +10,7 @@ from rotated_checkpoints import BLOCK, EMBEDDING, Rotated
 
 from hybrid.convert import convert, verify
 from hybrid.infer import LoadedModel
+from hybrid.quant import set_value
 from hybrid.quant.ggml.errors import HybridError, Remedy
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
@@ -47,6 +48,9 @@ def test_an_mlx_pack(schema: int, model: Rotated, expected: np.ndarray, tmp_path
         assert kinds["blk.0.ssm_alpha.weight"] is GGMLType.F32, "as in the pack"
         got = file.f32("token_embd.weight")
     np.testing.assert_array_equal(got, model.rotated(EMBEDDING).astype(np.float32))
+    set_value(tmp_path / "m.gguf", "prism.hadamard.block_size", "64")
+    with pytest.raises(HybridError, match=r"block_size = 64, expected another by the checkpoint"):
+        verify(source, tmp_path / "m.gguf")
 
 
 def test_an_mlx_pack_in_another_type(model: Rotated, expected: np.ndarray, tmp_path: Path) -> None:
@@ -58,6 +62,15 @@ def test_a_packing_file(model: Rotated, expected: np.ndarray, tmp_path: Path) ->
     source = model.write_beside_file(tmp_path / "source")
     convert(source, tmp_path / "m.gguf", tokenizer=TOKENIZER)
     np.testing.assert_allclose(logits(tmp_path / "m.gguf"), expected, atol=1e-4)
+
+
+def test_an_embedding_that_is_also_the_output(tmp_path: Path) -> None:
+    tied = Rotated(tied=True)
+    convert(tied.write_plain(tmp_path / "plain"), tmp_path / "plain.gguf", outtype="f32", tokenizer=TOKENIZER)
+    convert(tied.write_beside_file(tmp_path / "m", schema_version=3), tmp_path / "m.gguf", tokenizer=TOKENIZER)
+    np.testing.assert_allclose(logits(tmp_path / "m.gguf"), logits(tmp_path / "plain.gguf"), atol=1e-4)
+    with pytest.raises(HybridError, match="the rotated embedding is the output matrix, which it denies"):
+        convert(tied.write_beside_file(tmp_path / "other"), tmp_path / "m.gguf", tokenizer=TOKENIZER)
 
 
 def test_weights_that_are_not_ternary(model: Rotated, tmp_path: Path) -> None:
@@ -95,6 +108,11 @@ PREFIX = "prism.hadamard."
         ({}, {"gdn_activation_layout": "tiled"}, "gdn_activation_layout = .tiled. is not supported"),
         ({}, {"hadamard_config": "../hadamard.json"}, "the folder has no such file"),
         ({}, {"modules": [{"path": "lm_head", "block": 64, "embedding": False}]}, "expected blocks of 128 or 0"),
+        (
+            {},
+            {"modules": [{"path": "a", "block": 0, "embedding": False, "scale": 2}]},
+            "settings that are not understood",
+        ),
     ],
 )
 def test_packs_that_are_refused(
@@ -113,6 +131,12 @@ def test_packs_that_are_refused(
         ({"transform": {"name": "dct", "block_size": BLOCK, "sign_mode": "explicit"}}, "name = .dct. is not supported"),
         ({"signs": {"128": [1]}}, "a list of as many signs as its name says"),
         ({"tensors": []}, "expected a list of objects"),
+        ({"schema_version": 3}, "the rotated embedding is not the output matrix, which it denies"),
+        ({"offset": 2}, "offset = 2 is not understood"),
+        (
+            {"tensors": [{"name": EMBEDDING, "axis": -1, "role": "inverse-after-lookup"}]},
+            "no matrix has rotated inputs",
+        ),
         ({"tensors": [{"name": "lm_head.weight", "axis": 0, "role": "fold-before-matmul"}]}, "axis -1"),
         ({"tensors": [{"name": "model.norm.weight", "axis": -1, "role": "fold-before-matmul"}]}, "is no matrix of"),
     ],

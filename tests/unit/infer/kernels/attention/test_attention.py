@@ -227,7 +227,7 @@ def test_keys_and_values_of_two_types_in_another_basis(
         most = {"f32": 1e-6, "f16": 3e-4, "bf16": 2e-3, "q8_0": 7e-3, "q5_0": 0.045, "q5_1": 0.04}.get(kind, 0.09)
         assert np.linalg.norm(held[-1] - x) < most * np.linalg.norm(x)
     want = twin.attention(inputs[0], *held, np.arange(n), layer.scale, window)
-    assert worst(np.concatenate(got), want) < 1e-5 * max(1, d_head / 128)
+    assert worst(np.concatenate(got), want) < 1e-5 * max(1, d_head / 128)  # a score is one chain of d_head sums
 
 
 LATENT = [(16, 576, 512), (3, 16, 12), (40, 45, 33), (1, 72, 64), (5, 48, 16), (7, 32, 32), (2, 2, 1)]
@@ -294,7 +294,7 @@ def test_window(window: int, kind: str) -> None:
     want = twin.attention(q, twin.kept(k, kind), twin.kept(v, kind), np.arange(163), layer.scale, window)
     error = worst(y, want)
     print(f"window {window} {kind}: error {error:.1e}")
-    assert error < 4e-6
+    assert error < 4e-6  # the largest value of a group, to which errors are proportional, grows in 4 bits
     single = Layer(6, 2, 21, 211, window, kind=kind)
     one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
     assert same_bits(np.concatenate(one), y)
@@ -324,7 +324,7 @@ def test_windows_that_begin_at_multiples_of_their_size(window: int, kind: str) -
     seen = twin.kept(k, kind), twin.kept(v, kind), np.arange(163), layer.scale, window
     error = worst(y, twin.attention(q, *seen, aligned=True))
     print(f"aligned window {window} {kind}: error {error:.1e}")
-    assert error < 4e-6
+    assert error < 4e-6  # as in test_window
     assert window == 1 or worst(y, twin.attention(q, *seen)) > 0.1, "these are the windows that move with the token"
     single = Layer(6, 2, 21, 211, window, kind=kind, aligned=True)
     one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
