@@ -133,8 +133,8 @@ def rotate(
     """
     n_block = n // block
     for g in range(ldi(groups)):
-        first, last = ldi(groups + 24 * g + 16), ldi(groups + 24 * g + 24)
-        for i in range(first * n_block + tid, last * n_block, nth):
+        first, n_columns = ldi(groups + 24 * g + 16), ldi(groups + 24 * g + 24)
+        for i in range(first * n_block + tid, (first + n_columns) * n_block, nth):
             c, o = i // n_block, i % n_block * block * 4
             if places:
                 _rotate_moved(x + c * ldx, places + o, signs + o, out + c * ldout + o, block, scale)
