@@ -4,7 +4,7 @@ import gc
 import math
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,14 +27,14 @@ from ..reports import plots
 from ..reports.plots import Plot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from hybrid.infer.evaluate.kl_statistics import MeanWithError
     from hybrid.pipeline.checkpoint_source import CheckpointSource
     from hybrid.pipeline.max_kld import TypeChoice
     from hybrid.pipeline.target import Elsewhere, Measuring
-    from hybrid.quant import PlannedTensor, QuantizeReport
+    from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport, Source
     from hybrid.quant.budget import SizeOf
     from hybrid.quant.recoding import TensorReport
     from hybrid.quant.tensor_parts import Spread
@@ -94,6 +94,11 @@ def quantize(
         output = output_name.beside(source, goal.target)
     output = output or Path()  # a dry run, in which only workers write
     workers, plot = cluster_address(cluster), plots.checked(plot)
+    if types.rotate and (goal.target is None or workers is not None):
+        raise UsageError(
+            "--rotate works with a TYPE, in this process. Write the rotated weights first: hybrid quantize IN "
+            "ROTATED.gguf F16 --rotate; then quantize that file."
+        )
     if plot is not None and dry_run:
         raise UsageError("--plot needs quantized tensors: leave out --dry-run.")
     imatrix, text = importance.read(), goal.text()
@@ -109,15 +114,16 @@ def quantize(
         with measured_over(workers, path, threads) as elsewhere:
             measuring = Measuring(options, imatrix, care.allow_requantize, effort, threads, elsewhere, console.SCREEN)
             chosen = _chosen(goal, text, path, measuring, file_size, None if workers is None else output.parent)
-    if dry_run:
-        allow = care.allow_requantize
-        show_plan(plan(whole, chosen.target, options=chosen.options, imatrix=imatrix, allow_requantize=allow), as_json)
-        return
-    with spread_over(workers, whole, threads) as spread, console.ProgressBar("quantizing", "bytes") as progress:
-        report = library(
-            whole, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
-            progress=progress, spread=spread,
-        )  # fmt: skip
+    with _weights(whole, imatrix, types, care) as (weights, how["imatrix"]):
+        if dry_run:
+            how = {"imatrix": how["imatrix"], "allow_requantize": care.allow_requantize}
+            show_plan(plan(weights, chosen.target, options=chosen.options, **how), as_json)
+            return
+        with spread_over(workers, whole, threads) as spread, console.ProgressBar("quantizing", "bytes") as progress:
+            report = library(
+                weights, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
+                progress=progress, spread=spread,
+            )  # fmt: skip
     if goal.target is None:  # the report has the time of the writing
         report = replace(report, seconds=time.perf_counter() - start)
     show_report(report, chosen.divergence, goal.max_kld, as_json=as_json, verbose=verbose)
@@ -132,6 +138,23 @@ def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, P
     is_ready = checkpoint is not None or not found.is_dir()
     path = found if is_ready and not measured else models.resolve(found, console.SCREEN)
     return checkpoint or path, path
+
+
+@contextmanager
+def _weights(
+    whole: "Path | CheckpointSource", imatrix: "Imatrix | None", types: Types, care: Care
+) -> "Iterator[tuple[Path | Source, Imatrix | None]]":
+    """The weights to quantize, with --rotate the rotated ones, and the importance of their columns."""
+    if not types.rotate:
+        yield whole, imatrix
+        return
+    from hybrid.quant import GGUFSource
+    from hybrid.quant.rotating import RotatedSource
+
+    with GGUFSource(whole) if isinstance(whole, Path) else nullcontext(whole) as opened:
+        rotated = RotatedSource(opened, allow_requantize=care.allow_requantize)
+        console.note(f"{len(rotated.rotated)} matrices are rotated, in blocks of {rotated.block} values")
+        yield rotated, None if imatrix is None else rotated.importance(imatrix)
 
 
 def _chosen(

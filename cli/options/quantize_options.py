@@ -119,6 +119,15 @@ class Types:
         bool, typer.Option("--leave-output-tensor", help="Leave output.weight unchanged.")
     ] = Options.leave_output
 
+    rotate: Annotated[
+        bool,
+        typer.Option(
+            "--rotate",
+            help="Rotate the weights before they are quantized (signs and a Walsh-Hadamard transform), which spreads "
+            "outliers. Other programs must know such files.",
+        ),
+    ] = False
+
     def options(self) -> Options:
         """The options as the library's `Options`. UsageError: an unknown type."""
         output, embedding = self.output_tensor_type, self.token_embedding_type

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
-from hybrid.quant.ggml.errors import FormatError, shown
+from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.rotation import EMBEDDING, rotation_of
@@ -210,6 +210,13 @@ class Weights:
                 f"{self.gguf.path.name}: {names}: this architecture has no such tensor. "
                 "The result would be wrong without it; convert the model again."
             )
+        if self.rotation:
+            unmoved = self.rotation.folded.intersection(theirs).difference(matrix.name for matrix in self.matrices)
+            if unmoved:
+                raise UnsupportedError(
+                    f"{self.gguf.path.name}: {shown(min(unmoved))} is rotated, but is no matrix of a product here. The "
+                    "result would be noise; use another file of this model."
+                )
         if blocks is not None:
             return  # an adapter may also have matrices for other blocks
 

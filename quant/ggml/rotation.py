@@ -6,6 +6,7 @@ inputs rotated, rows of the embedding are rotated back (infer/kernels/rows/hadam
 weights are rotated. A key or value that is not understood is refused, since the result would be noise.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +21,14 @@ PREFIX = "prism.hadamard."
 TRANSFORM, AXIS = "normalized-sylvester-walsh-hadamard", "input-last-dimension"
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 LEAST_BLOCK = 16  # of the kernels
-# architectures whose products all go through the rotation of inputs
+# architectures that PrismML's llama.cpp takes, where only `FOLDED` may be rotated
 ARCHITECTURES = ("llama", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next")
 FOLDED = re.compile(
     r"output\.weight|blk\.\d+\.(attn_(q|k|v|qkv|gate|output)|ffn_(gate|up|down)(_exps|_shexp)?|ffn_gate_up_exps|ssm_out)"
     r"\.weight"
 )
+# elsewhere: all matrices of layers, except the one that is no product (deepseek4's groups of heads)
+_MORE = re.compile(r"blk\.\d+\.(?!attn_output_a\.)\w+\.weight")
 _NAMES = (
     "version", "block_size", "transform", "axis", "sign_mode", "sign_widths", "sign_values", "weight_names",
     "inverse_weight_names", "gdn_v_grouped", "tied_output",
@@ -63,6 +66,29 @@ class Rotation:
         return np.ascontiguousarray(places.transpose(1, 0, 2)).reshape(-1)
 
 
+def can_fold(name: str, arch: str) -> bool:
+    """Whether a tensor of this name may be rotated."""
+    return bool(FOLDED.fullmatch(name) or (arch not in ARCHITECTURES and _MORE.fullmatch(name)))
+
+
+def transform(x: np.ndarray, block: int) -> None:
+    """The normalized transform of each run of `block` values, in place: x f32 [row, n], C order.
+
+    Sums are in the order of the butterflies, distance 1 first, and so the same on every processor.
+    """
+    distance = 1
+    while distance < block:
+        pairs = x.reshape(-1, 2, distance)
+        # numpy is slow with short inner loops
+        for part in [np.s_[:, i] for i in range(distance)] if distance < LEAST_BLOCK else [np.s_[:]]:
+            low, high = pairs[:, 0][part], pairs[:, 1][part]
+            difference = low - high
+            low += high
+            high[...] = difference
+        distance *= 2
+    x *= np.float32(1 / math.sqrt(block))
+
+
 def rotation_of(gguf: GGUFFile) -> Rotation | None:
     """The rotation of a file's weights; None: they are not rotated. UnsupportedError: a key that is not understood."""
     keys = [key for key in gguf.metadata if key.startswith(PREFIX)]
@@ -86,9 +112,6 @@ class _Reader:
 
     def read(self) -> Rotation:
         arch = self.gguf.get("general.architecture", "")
-        if arch not in ARCHITECTURES:
-            found = f"weights of {arch}"
-            raise self.wrong("version", f"a file of one of {', '.join(ARCHITECTURES)}", found)
         version = self._one_of("version", (1, 2))
         block = self._integer("block_size")
         if block < LEAST_BLOCK or block & (block - 1):
@@ -97,7 +120,7 @@ class _Reader:
         self._one_of("axis", (AXIS,))
         folded, inverse = self._names("weight_names"), self._names("inverse_weight_names", optional=True)
         for name in folded:
-            if name not in self.gguf.tensors or not FOLDED.fullmatch(name):
+            if name not in self.gguf.tensors or not can_fold(name, arch):
                 raise self.wrong("weight_names", "matrices of the file that can be rotated", name)
         if set(inverse) - {EMBEDDING}:
             raise self.wrong("inverse_weight_names", f"only {EMBEDDING}")

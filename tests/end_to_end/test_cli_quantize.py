@@ -128,6 +128,21 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
     assert {t["target"] for t in pure} == {"F32", "Q4_K"}
 
 
+def test_rotate(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    """Rotated weights of 16 bits say what the model says; the file of few bits is rotated too."""
+    target = tmp_path / "rotated.gguf"
+    code, _, err = cli("quantize", files["bf16"], target, "F16", "--rotate")
+    assert code == 0 and "45 matrices are rotated, in blocks of 256 values" in err
+    answers = [ok(cli("run", "-no-cnv", path, "-p", PROMPT, "-n", 16, "--temp", 0)) for path in (files["bf16"], target)]
+    assert answers[0] == answers[1] != ""
+    ok(cli("quantize", target, tmp_path / "q4.gguf", "Q4_0"))
+    with GGUFFile.open(tmp_path / "q4.gguf") as f:
+        assert "blk.0.ssm_in.weight" in f.metadata["prism.hadamard.weight_names"].tolist()
+    assert "has rotated weights already" in failed(cli("quantize", target, tmp_path / "x.gguf", "Q4_0", "--rotate"), 2)
+    err = failed(cli("quantize", files["bf16"], tmp_path / "x.gguf", "--target-bpw", 5, "--rotate"), code=2)
+    assert "--rotate works with a TYPE" in err and not (tmp_path / "x.gguf").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

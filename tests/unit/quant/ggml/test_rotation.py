@@ -9,7 +9,7 @@ import pytest
 from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.families.unread_keys import check_unread
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.ggml.rotation import AXIS, PREFIX, TRANSFORM, rotation_of
+from hybrid.quant.ggml.rotation import AXIS, PREFIX, TRANSFORM, can_fold, rotation_of
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 
@@ -121,12 +121,19 @@ def test_refused_keys(changes: dict[str, Any], key: str, tmp_path: Path) -> None
         rotation_of(gguf)
 
 
+def test_kinds_of_matrices() -> None:
+    """Other programs have a list for the architectures that they know; elsewhere all products rotate their inputs."""
+    for arch, more in (("qwen35", False), ("llama", False), ("mamba2", True)):
+        assert can_fold("blk.0.ffn_up_exps.weight", arch) and can_fold("output.weight", arch)
+        assert can_fold("blk.3.ssm_in.weight", arch) == more
+        assert not can_fold("token_embd.weight", arch)
+    assert not can_fold("blk.0.attn_output_a.weight", "deepseek4")
+
+
 def test_other_refusals(tmp_path: Path) -> None:
     with model(tmp_path, {}, n_k=3) as gguf, pytest.raises(UnsupportedError, match="4 on 3 heads of keys"):
         rotation_of(gguf)
     with model(tmp_path, {}, n_k=1, n_v=3) as gguf, pytest.raises(UnsupportedError, match="3 on 1 heads of keys"):
-        rotation_of(gguf)
-    with model(tmp_path, {}, arch="mamba2") as gguf, pytest.raises(UnsupportedError, match="weights of mamba2"):
         rotation_of(gguf)
     with (
         model(tmp_path, {"weight_names": KEYS["weight_names"][1:]}, without="output.weight") as gguf,
