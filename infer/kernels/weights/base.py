@@ -111,8 +111,9 @@ def eight_groups(e: Emitter, block: IntBlock, p: Value) -> Groups:
         return block.unpack(e, p)
     n = block.groups
     parts = [block.unpack(e, e.at(p, k * block.nbytes)) for k in range(8 // n)]
-    scale = block.scale(e, lanes_of(e, [g.scale for g in parts for _ in range(n)]))
-    mins = [e.b.fneg(e.half(lanes_of(e, [g.mins[i] for g in parts for _ in range(n)]))) for i in range(block.n_min)]
+    each = [k // n for k in range(8)]  # the block of each group
+    scale = block.scale(e, e.shuffle(lanes_of(e, [g.scale for g in parts]), each))
+    mins = [e.b.fneg(e.half(e.shuffle(lanes_of(e, [g.mins[i] for g in parts]), each))) for i in range(block.n_min)]
     return Groups([codes for g in parts for codes in g.codes], scale, mins)
 
 

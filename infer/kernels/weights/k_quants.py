@@ -4,7 +4,7 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import V16I8, V16I16, V32I8, Groups, IntBlock, Unpack, nibble_codes
-from .small import IQ4_VALUES, digits
+from .small import IQ4_VALUES, Ternary
 
 V8I8, V8I32 = Vec(I8, 8), Vec(I32, 8)
 
@@ -132,16 +132,15 @@ def _tq2_0(e: Emitter, p: Value) -> Groups:
 
 
 def _tq1_0(e: Emitter, p: Value) -> Groups:
-    """Five base-3 weights per byte."""
-    whole = e.load(V32I8, p, 0)
-    codes = [digits(e, whole, n) for n in range(5)]
-    half = e.load(V16I8, p, 32)
-    rest = [digits(e, half, n) for n in range(5)]
-    last = e.load(Vec(I8, 4), p, 48)
-    ends = [digits(e, last, n) for n in range(4)]
-    quads = e.cat(e.cat(ends[0], ends[1]), e.cat(ends[2], ends[3]))
-    codes += [e.cat(rest[0], rest[1]), e.cat(rest[2], rest[3]), e.cat(rest[4], quads)]
-    return Groups(codes, e.splat(e.half(e.load(I16, p, 52)), 8), [])
+    """In order: five digits of 32 bytes, five of 16, four of 4."""
+    t = Ternary(e)
+    whole, half, last = (t.load(p, n, offset) for n, offset in ((32, 0), (16, 32), (4, 48)))
+    groups = [t.times(whole, n) for n in range(5)]
+    twice = e.cat(half, t.times(half, 1))
+    groups += [twice, t.times(twice, 2)]
+    ends = e.cat(last, t.times(last, 1))
+    groups.append(e.cat(t.times(half, 4), e.cat(ends, t.times(ends, 2))))
+    return Groups([t.digits(v) for v in groups], e.splat(e.half(e.load(I16, p, 52)), 8), [])
 
 
 def _super(

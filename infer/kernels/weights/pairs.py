@@ -22,8 +22,8 @@ def _twice(e: Emitter, p: Value, offset: int) -> Value:
     return e.b.bitcast(e.shuffle(e.load(Vec(I64, 4), p, offset), [0, 1, 2, 3] * 2), V64I8)
 
 
-def _bits(e: Emitter, v: Value, places: Sequence[int], n: int, to: int = 0) -> Value:
-    """n bits of every byte, moved to bit `to`; `places`: their first bit in each half (or quarter) of the register."""
+def bits(e: Emitter, v: Value, places: Sequence[int], n: int, to: int = 0) -> Value:
+    """n bits of every byte, moved to bit `to`; `places`: their first bit in each half (quarter, eighth) of v."""
     b = e.b
     each = 16 // len(places)  # dwords
     if has(e.isa, "gfni"):
@@ -46,13 +46,13 @@ def _matrices(places: Sequence[int], n: int, to: int) -> Value:
 
 
 def _q4_k(e: Emitter, p: Value) -> list[Value]:
-    return [_bits(e, _twice(e, p, 16 + 32 * j), (0, 4), 4) for j in range(4)]
+    return [bits(e, _twice(e, p, 16 + 32 * j), (0, 4), 4) for j in range(4)]
 
 
 def _q5_k(e: Emitter, p: Value) -> list[Value]:
     top = _twice(e, p, 16)
-    low = [_bits(e, _twice(e, p, 48 + 32 * j), (0, 4), 4) for j in range(4)]
-    return [e.b.or_(v, _bits(e, top, (2 * j, 2 * j + 1), 1, 4)) for j, v in enumerate(low)]
+    low = [bits(e, _twice(e, p, 48 + 32 * j), (0, 4), 4) for j in range(4)]
+    return [e.b.or_(v, bits(e, top, (2 * j, 2 * j + 1), 1, 4)) for j, v in enumerate(low)]
 
 
 def _q6_k(e: Emitter, p: Value) -> list[Value]:
@@ -60,8 +60,8 @@ def _q6_k(e: Emitter, p: Value) -> list[Value]:
     for n in range(2):
         low, top = e.load(V64I8, p, 64 * n), _twice(e, p, 128 + 32 * n)
         for j in (0, 1):
-            nibbles, places = _bits(e, low, (4 * j, 4 * j), 4), (4 * j, 4 * j + 2)
-            codes.append(e.b.or_(nibbles, _bits(e, top, places, 2, 4)))
+            nibbles, places = bits(e, low, (4 * j, 4 * j), 4), (4 * j, 4 * j + 2)
+            codes.append(e.b.or_(nibbles, bits(e, top, places, 2, 4)))
     return codes
 
 
@@ -70,8 +70,8 @@ def _q3_k(e: Emitter, p: Value) -> list[Value]:
     for n in range(2):
         packed = _twice(e, p, 32 + 32 * n)
         for j in (0, 2):
-            low = _bits(e, packed, (2 * j, 2 * j + 2), 2)
-            codes.append(e.b.or_(low, _bits(e, top, (4 * n + j, 4 * n + j + 1), 1, 2)))
+            low = bits(e, packed, (2 * j, 2 * j + 2), 2)
+            codes.append(e.b.or_(low, bits(e, top, (4 * n + j, 4 * n + j + 1), 1, 2)))
     return codes
 
 
@@ -80,14 +80,14 @@ def _two_bits(offset: int) -> "Pairs":
 
     def pairs(e: Emitter, p: Value) -> list[Value]:
         packed = [_twice(e, p, offset + 32 * n) for n in range(2)]
-        return [_bits(e, v, (2 * j, 2 * j + 2), 2) for v in packed for j in (0, 2)]
+        return [bits(e, v, (2 * j, 2 * j + 2), 2) for v in packed for j in (0, 2)]
 
     return pairs
 
 
 def _nibbles(e: Emitter, quads: Value) -> Value:
     """The low four bits of the bytes in the first and third quarter, the high four bits in the others."""
-    return _bits(e, quads, (0, 4, 0, 4), 4)
+    return bits(e, quads, (0, 4, 0, 4), 4)
 
 
 def bias_of(block: IntBlock) -> int:
@@ -185,11 +185,9 @@ def numbers_of_pairs(e: Emitter, block: IntBlock, p: Value, g: Groups) -> Groups
     and an even number of bytes, at most 24 (Q8_0's scales are too far apart)."""
     if block.weights != 32 or block.nbytes % 2 or block.nbytes > 24:
         return g
-    fields = range(1 + block.n_min)
-    words = _fields(
-        e, V32I16, p, 8 * block.nbytes, [k * block.nbytes + 2 * field for field in fields for k in range(8)]
-    )
-    scale, *mins = (e.part(words, 8 * field, 8) for field in fields)
+    each = range(1 + block.n_min)
+    words = fields(e, V32I16, p, 8 * block.nbytes, [k * block.nbytes + 2 * field for field in each for k in range(8)])
+    scale, *mins = (e.part(words, 8 * field, 8) for field in each)
     return Groups(g.codes, block.scale(e, scale), [e.b.fneg(e.half(v)) for v in mins], g.subs)
 
 
@@ -197,21 +195,21 @@ def numbers_of_sixteen(e: Emitter, block: IntBlock, p: Value) -> tuple[Value, li
     """(scale, minima) of sixteen groups of small blocks, <16 x f32>, read in windows; None if windows do not pay."""
     n = block.groups
     total = 16 // n * block.nbytes
-    if block.weights == 256 or block.nbytes > 24 or total < WINDOW:
+    if block.weights == 256 or (block.nbytes > 24 and n < 4) or total < WINDOW:
         return None
     if block.nbytes % 2:
         if not has(e.isa, "avx512vbmi"):
             return None
-        scale = e.b.zext(_fields(e, V64I8, p, total, [k // n * block.nbytes for k in range(16)]), Vec(I16, 16))
+        scale = e.b.zext(fields(e, V64I8, p, total, [k // n * block.nbytes for k in range(16)]), Vec(I16, 16))
         return block.scale(e, scale), []
-    fields = range(1 + block.n_min)
-    places = [k * block.nbytes + 2 * field for field in fields for k in range(16 // n)]
-    words = _fields(e, V32I16, p, total, places)
-    scale, *mins = (e.shuffle(words, [16 // n * field + k // n for k in range(16)]) for field in fields)
+    each = range(1 + block.n_min)
+    places = [k * block.nbytes + 2 * field for field in each for k in range(16 // n)]
+    words = fields(e, V32I16, p, total, places)
+    scale, *mins = (e.shuffle(words, [16 // n * field + k // n for k in range(16)]) for field in each)
     return block.scale(e, scale), [e.b.fneg(e.half(v)) for v in mins]
 
 
-def _fields(e: Emitter, ty: Vec, p: Value, nbytes: int, places: list[int]) -> Value:
+def fields(e: Emitter, ty: Vec, p: Value, nbytes: int, places: list[int]) -> Value:
     """The elements of `ty` at byte offsets `places` in the `nbytes` bytes from p on, from as few 64-byte loads as
     possible."""
     n = ty.count

@@ -10,7 +10,7 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 from ..emit.emitter import I8, I16, I32, Emitter, Value, Vec, const
 from ..emit.isa import ISA, has
 from .base import Groups, IntBlock, eight_groups
-from .pairs import PAIRS, numbers_of_pairs, numbers_of_sixteen
+from .pairs import PAIRS, fields, numbers_of_pairs, numbers_of_sixteen
 from .wide_grids import WIDE_GRIDS
 from .wide_small import WIDE_SMALL
 
@@ -100,6 +100,12 @@ def _tq1_0(e: Emitter, p: Value) -> Numbers:
     return _halves(e, _both(e, GGMLType.TQ1_0, p, 38), 7), [], None
 
 
+def _ptq1_0(e: Emitter, p: Value) -> Numbers:
+    nbytes = TRAITS[GGMLType.PTQ1_0].nbytes
+    scales = fields(e, V32I16, p, 4 * nbytes, [k * nbytes + 26 for k in range(4)])
+    return e.half(e.shuffle(scales, [k // 4 for k in range(16)])), [], None
+
+
 NUMBERS: dict[GGMLType, Callable[[Emitter, Value], Numbers]] = {
     GGMLType.Q2_K: _q2_k,
     GGMLType.Q3_K: _q3_k,
@@ -108,6 +114,7 @@ NUMBERS: dict[GGMLType, Callable[[Emitter, Value], Numbers]] = {
     GGMLType.Q6_K: _q6_k,
     GGMLType.IQ4_XS: _iq4_xs,
     GGMLType.TQ1_0: _tq1_0,
+    GGMLType.PTQ1_0: _ptq1_0,
     GGMLType.TQ2_0: _tq2_0,
 }
 TABLES = ("avx512vbmi", "gfni")  # CPU features that the rules in wide_grids.py and wide_small.py need

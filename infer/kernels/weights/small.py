@@ -4,7 +4,7 @@ from hybrid.quant.ggml.formats.fp4 import HALF_E4M3
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
-from .base import V32I8, FloatBlock, Groups, IntBlock, Scale, Unpack, bit_select, nibble_codes, nibbles
+from .base import V16I16, V32I8, FloatBlock, Groups, IntBlock, Scale, Unpack, bit_select, nibble_codes, nibbles
 
 # values of the 16 codes: of IQ4_NL and IQ4_XS; of MXFP4 (E2M1), doubled
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -62,13 +62,18 @@ def _q1_0(e: Emitter, p: Value) -> Groups:
 
 def _fours(e: Emitter, p: Value, n_group: int) -> Groups:
     """Four 2-bit codes in a byte; the scale is first."""
-    b = e.b
-    codes = []
-    for k in range(n_group):
-        # every byte four times, shifted so that each lane's two bits are lowest
-        packed = e.shuffle(e.load(Vec(I8, 8), p, 2 + 8 * k), [j // 4 for j in range(32)])
-        codes.append(b.and_(b.lshr(packed, const(V32I8, [0, 2, 4, 6] * 8)), const(V32I8, 3)))
-    return Groups(codes, e.load(I16, p), [])
+    return Groups([_of_bytes(e, e.load(Vec(I8, 8), p, 2 + 8 * k)) for k in range(n_group)], e.load(I16, p), [])
+
+
+def _of_bytes(e: Emitter, packed: Value) -> Value:
+    """The four 2-bit codes of each of 8 bytes, the lowest first."""
+    b, each = e.b, e.shuffle(packed, [j // 4 for j in range(32)])
+    if not e.isa.x86 or e.isa.dot == "plain":
+        return b.and_(b.lshr(each, const(V32I8, [0, 2, 4, 6] * 8)), const(V32I8, 3))
+    # x86 has no shifts of bytes: in 16 bits with the low or the high nibble alone, a product shifts both codes
+    nibbles = b.and_(b.bitcast(each, V16I16), const(V16I16, [0x0F00, 0xF000 - 0x10000] * 8))
+    shifted = e.call("llvm.x86.avx2.pmulhu.w", V16I16, nibbles, const(V16I16, [1 << 8 | 1 << 14, 1 << 4 | 1 << 10] * 8))
+    return b.bitcast(b.and_(shifted, const(V16I16, 0x0303)), V32I8)
 
 
 def _q2_0(e: Emitter, p: Value) -> Groups:
@@ -79,21 +84,43 @@ def _pq2_0(e: Emitter, p: Value) -> Groups:
     return _fours(e, p, 4)
 
 
-def digits(e: Emitter, v: Value, n: int) -> Value:
-    """Digit n of the base-3 numbers in bytes, the first being 0: floor((byte * 3^n mod 256) * 3 / 256)."""
-    b, wide = e.b, Vec(I16, v.type.count)
-    shifted = b.mul(v, const(v.type, 3**n))
-    return b.trunc(b.lshr(b.mul(b.zext(shifted, wide), const(wide, 3)), const(wide, 8)), v.type)
+class Ternary:
+    """Digits of base-3 numbers in bytes: digit n is floor((byte * 3^n mod 256) * 3 / 256)."""
+
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+
+    def load(self, p: Value, n: int, offset: int) -> Value:
+        """n bytes, minus 128: so they can be compared as signed ones, and times 3 that is itself modulo 256."""
+        ty = Vec(I8, n)
+        return self.e.b.xor(self.e.load(ty, p, offset), const(ty, -128))
+
+    def times(self, v: Value, n: int) -> Value:
+        """v * 3^n, modulo 256."""
+        for _ in range(n):
+            v = self.e.b.add(self.e.b.add(v, v), v)
+        return v
+
+    def digits(self, v: Value) -> Value:
+        """0 for bytes below 86, 2 from 171 on."""
+        b, ty = self.e.b, v.type
+        first, second = (b.sext(b.icmp_signed(">", v, const(ty, most - 128)), ty) for most in (85, 170))
+        return b.sub(b.sub(const(ty, 0), first), second)
 
 
 def _ptq1_0(e: Emitter, p: Value) -> Groups:
-    first, second, last = e.load(Vec(I8, 16), p, 0), e.load(Vec(I8, 8), p, 16), e.load(Vec(I8, 2), p, 24)
-    whole, rest = [digits(e, first, n) for n in range(5)], [digits(e, second, n) for n in range(5)]
-    ends = [digits(e, last, n) for n in range(4)]
-    eight = e.cat(e.cat(ends[0], ends[1]), e.cat(ends[2], ends[3]))
-    codes = [e.cat(whole[0], whole[1]), e.cat(whole[2], whole[3]), e.cat(whole[4], e.cat(rest[0], rest[1]))]
-    codes.append(e.cat(e.cat(rest[2], rest[3]), e.cat(rest[4], eight)))
-    return Groups(codes, e.load(I16, p, 26), [])
+    """In order: five digits of 16 bytes, five of 8, four of 2."""
+    t = Ternary(e)
+    first, second, last = (t.load(p, n, offset) for n, offset in ((16, 0), (8, 16), (2, 24)))
+    whole = [e.cat(first, t.times(first, 1))]
+    whole.append(t.times(whole[0], 2))
+    fifth = t.times(e.part(whole[1], 0, 16), 2)
+    rest = [e.cat(second, t.times(second, 1))]
+    rest.append(t.times(rest[0], 2))
+    ends = e.cat(last, t.times(last, 1))
+    ends = e.cat(t.times(e.part(rest[1], 0, 8), 2), e.cat(ends, t.times(ends, 2)))
+    groups = [*whole, e.cat(fifth, rest[0]), e.cat(rest[1], ends)]
+    return Groups([t.digits(v) for v in groups], e.load(I16, p, 26), [])
 
 
 def _nvfp4(e: Emitter, p: Value) -> list[Value]:
