@@ -142,7 +142,7 @@ class Products:
             form, kernel = how.packing, pack.PACK_TILES[how.packing]
             nbytes = w.n // 32 * (how.steps + pack_codes.LINES) * 4 * width
         elif integer:
-            form = "column" if way is Way.ONE else gemv_columns.form(w.kind, self.isa)
+            form = (gemv if way is Way.ONE else gemv_columns).form(w.kind, self.isa)
             kernel, nbytes = pack.PACK_COLUMNS[form], w.n // 32 * 40
         else:
             form, nbytes = "float", w.n * 4 * width

@@ -268,6 +268,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "linear_num_value_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
         "vocab_size": 248320, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": True,
     },
+    # eight layers of 64, as in Qwen3.5-27B and Ternary-Bonsai-2-27B: 1.2 GB at PQ2_0
+    "qwen3.5-27b-slice": {
+        "architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 5120, "intermediate_size": 17408,
+        "num_hidden_layers": 8, "layer_types": _every(8, 4, "full_attention", "linear_attention"),
+        "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 48, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "vocab_size": 248320, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": False,
+    },
     # the layers of Qwen3-Next-80B-A3B, four of 48, with 64 of 512 experts: 3 GB at Q8_0
     "qwen3-next-slice": {
         "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 2048, "intermediate_size": 5120,

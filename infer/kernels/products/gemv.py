@@ -33,7 +33,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA, prefetch_ahead
-from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, has_sixteen
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, by_qwords, has_sixteen
 from .chunks import next_chunk
 from .row_products import RowProducts, totals_of
 from .wide_products import WideProducts
@@ -42,6 +42,11 @@ V8F, V16F = Vec(F32, 8), Vec(F32, 16)
 MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # maximum and minimum bytes of weights in a chunk
 Prefetch = Callable[[Value, Value], None]  # (i, n): prefetches memory in iteration i of n
 _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
+
+
+def form(kind: GGMLType, isa: ISA) -> str:
+    """The form of an integer column for rows of this type: a key of pack.PACK_COLUMNS."""
+    return "qwords" if by_qwords(kind, isa) else "column"
 
 
 def make_int_gemv(kind: GGMLType, isa: ISA | None = None):

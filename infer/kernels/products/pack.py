@@ -1,7 +1,9 @@
 """Packing of columns of activations into the forms that the products read.
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
-    of several  the same, but if a group has more than UNSORTED columns, each eight whole blocks of 32 are sorted by
+    qwords      the same, but of each eight blocks in whole sixteens the first qword of every block comes first, then
+                the second of every block... (see weights/wide_small.py)
+    of several  as for one, but if a group has more than UNSORTED columns, each eight whole blocks of 32 are sorted by
                 dwords: the first dword of each block, then the second...
     wide        each sixteen whole blocks are sorted so, each eight of them (also their d and sums) in the order
                 EIGHT_PLACES; a remaining eight as in `of several`
@@ -209,6 +211,7 @@ PACK_TILES: dict[str, Kernel] = {
 }
 PACK_COLUMNS: dict[str, Kernel] = {
     "column": variant(pack_int_columns, "pack_int_columns", column_piece=make_int_column("column")),
+    "qwords": variant(pack_int_columns, "pack_int_qwords", column_piece=make_int_column("qwords")),
     "columns": variant(pack_int_columns, "pack_int_dwords", column_piece=make_int_column("columns")),
     "wide": variant(pack_int_columns, "pack_int_wide", column_piece=make_int_column("wide")),
 }

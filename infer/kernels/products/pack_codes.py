@@ -134,6 +134,13 @@ def make_int_column(form: str):
                         put(e.transpose8(dwords))
                     with as_they_are:
                         put(dwords)
+            elif form == "qwords":
+                wide = b.icmp_unsigned("<", b.lshr(turn, const(I64, 1)), in_sixteens)
+                with b.if_else(wide) as (by_qwords, as_they_are):
+                    with by_qwords:
+                        put(_transposed_qwords(e, dwords))
+                    with as_they_are:
+                        put(dwords)
             else:
                 put(dwords if form == "column" else e.transpose8(dwords))
             quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
@@ -160,6 +167,16 @@ def make_int_column(form: str):
         e.loop(b1, single, start=e.intr("smax", b0, b.shl(turns, const(I64, 3))))
 
     return emit("i64,i64,i64,i64,i64,i64->void")(int_column)
+
+
+def _transposed_qwords(e: Emitter, groups: list[Value]) -> list[Value]:
+    """8 x <8 x i32> of a group each -> the first qword of every group, then the second of every group..."""
+    v = [e.b.bitcast(group, Vec(I64, 4)) for group in groups]
+    quarters: list[list[Value]] = []  # of four groups: qword j of each
+    for f in (0, 4):
+        pairs = [[e.shuffle(v[k], [j, 4 + j], v[k + 1]) for k in (f, f + 2)] for j in range(4)]
+        quarters.append([e.cat(*pair) for pair in pairs])
+    return [e.b.bitcast(quarter[j], V8I) for j in range(4) for quarter in quarters]
 
 
 def _half_sums(e: Emitter, quads: list[Value]) -> Value:

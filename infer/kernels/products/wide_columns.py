@@ -31,7 +31,7 @@ class SixteenGroups:
         e, self.rows = rows.e, rows
         self.e, b = e, e.b
         g = rows.sixteen(row, first)
-        self.weights = _by_dword(e, g.codes)
+        self.weights = _of_qwords(e, g.codes) if rows.by_qwords else _by_dword(e, g.codes)
         self.scale = e.shuffle(g.scale, PLACES)
         self.mins = [b.fneg(e.shuffle(v, PLACES)) for v in g.mins]
         self.factors, self.bias_factors = self._subs(g.subs)
@@ -115,6 +115,14 @@ def _by_dword(e: Emitter, registers: list[Value]) -> list[Value]:
         order = [16 * side + 4 * (quad + half) + i for side in (0, 1) for quad in (0, 2) for i in range(4)]
         sorted_dwords += [e.shuffle(a, order, c) for a, c in zip(*quads, strict=True)]
     return [e.b.bitcast(w, V64I8) for w in sorted_dwords]
+
+
+def _of_qwords(e: Emitter, registers: list[Value]) -> list[Value]:
+    """As _by_dword, of registers in the order of weights/wide_small.py."""
+    v = [e.b.bitcast(codes, V16I) for codes in registers]
+    order = [2 * g if g < 8 else 16 + 2 * (g - 8) for g in PLACES]
+    dwords = [e.shuffle(v[j], [place + h for place in order], v[4 + j]) for j in range(4) for h in (0, 1)]
+    return [e.b.bitcast(w, V64I8) for w in dwords]
 
 
 class Sixteens:

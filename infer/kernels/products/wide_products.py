@@ -10,7 +10,7 @@ from itertools import product
 from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
-from ..weights import INT_BLOCKS, PAIRS, Groups, bias_of, numbers_of_pairs, sixteen_groups
+from ..weights import INT_BLOCKS, PAIRS, Groups, bias_of, by_qwords, numbers_of_pairs, sixteen_groups
 from .row_products import Rest, RowProducts
 
 V8I, V16I, V32I16, V64I8 = Vec(I32, 8), Vec(I32, 16), Vec(I16, 32), Vec(I8, 64)
@@ -33,6 +33,7 @@ class WideProducts(RowProducts):
         self.kind = kind
         self.bias = bias_of(self.block)
         self._largest = min(255, self.block.largest + self.bias)
+        self.by_qwords = by_qwords(kind, e.isa)
 
     def unpack(self, row: Value, first: Value) -> Groups:
         """Unpack eight groups of a row; codes 4 x <64 x i8> (weights/pairs.py)."""
@@ -81,7 +82,10 @@ class WideProducts(RowProducts):
         """Add sixteen groups from `first` on to the chains, <16 x f32>: of products and, if any, of minima."""
         e, b = self.e, self.e.b
         xq, g = e.at(x, b.shl(first, const(I64, 5))), self.sixteen(row, first)
-        dots = [self.dot(codes, e.load(V64I8, xq, 64 * k), const(V16I, 0)) for k, codes in enumerate(g.codes)]
+        dots: list[Value] = []
+        for k, codes in enumerate(g.codes):
+            total = dots.pop() if self.by_qwords and k % 4 else const(V16I, 0)
+            dots.append(self.dot(codes, e.load(V64I8, xq, 64 * k), total))
         x_d, x_sum = self.scales_and_sums(x)
         o = b.shl(first, const(I64, 2))
         x_sums, dx = e.load(V32I16, x_sum, o), e.load(V16F, x_d, o)
@@ -93,8 +97,13 @@ class WideProducts(RowProducts):
         return chains
 
     def _sums_of_sixteen(self, dots: list[Value], subs: Value | None, x_sums: Value) -> Value:
-        """<16 x i32>: the integer sums of sixteen groups, bias subtracted; `dots`: their products, two per vector."""
+        """<16 x i32>: the integer sums of sixteen groups, bias subtracted; `dots`: their products, two groups per
+        vector, or two sums of each of eight groups (`by_qwords`)."""
         e, b = self.e, self.e.b
+        if self.by_qwords:
+            assert subs is None and self.bias
+            isum = b.add(*(e.shuffle(dots[0], list(range(h, 32, 2)), dots[1]) for h in (0, 1)))
+            return b.sub(isum, b.mul(self.added_pairs(x_sums, const(V32I16, 1)), const(V16I, self.bias)))
         once = [self._first_merge(dots[k], dots[k + 1]) for k in range(0, 8, 2)]
         # in each eight, quad h, lane k: half h % 2 of group 2 k + h // 2
         twice = [self._second_merge(once[k], once[k + 1]) for k in (0, 2)]

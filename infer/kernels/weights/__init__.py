@@ -11,7 +11,7 @@ from .grids import GRIDS
 from .k_quants import SUPER
 from .pairs import PAIRS, bias_of, numbers_of_pairs
 from .plain import FLOATS, LOAD1, LOAD16
-from .sixteen import has_sixteen, sixteen_groups
+from .sixteen import by_qwords, has_sixteen, sixteen_groups
 from .small import NVFP4, SMALL
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Groups",
     "IntBlock",
     "bias_of",
+    "by_qwords",
     "eight_groups",
     "has_sixteen",
     "numbers_of_pairs",

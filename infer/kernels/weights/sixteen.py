@@ -12,7 +12,7 @@ from ..emit.isa import ISA, has
 from .base import Groups, IntBlock, eight_groups
 from .pairs import PAIRS, fields, numbers_of_pairs, numbers_of_sixteen
 from .wide_grids import WIDE_GRIDS
-from .wide_small import WIDE_SMALL
+from .wide_small import QWORDS, WIDE_SMALL
 
 V16I8, V32I8, V8I32, V16I32, V32I16 = Vec(I8, 16), Vec(I8, 32), Vec(I32, 8), Vec(I32, 16), Vec(I16, 32)
 Numbers = tuple[Value, list[Value], Value | None]  # scale and minima <16 x f32>, factors <32 x i16>
@@ -122,7 +122,13 @@ TABLES = ("avx512vbmi", "gfni")  # CPU features that the rules in wide_grids.py 
 
 def has_sixteen(kind: GGMLType, isa: ISA) -> bool:
     """Whether there is a rule for sixteen groups of this type."""
-    return isa.lanes == 16 and (kind in PAIRS or ((kind in WIDE_GRIDS or kind in WIDE_SMALL) and _has_tables(isa)))
+    special = kind in WIDE_GRIDS or kind in WIDE_SMALL or kind in QWORDS
+    return isa.lanes == 16 and (kind in PAIRS or (special and _has_tables(isa)))
+
+
+def by_qwords(kind: GGMLType, isa: ISA) -> bool:
+    """Whether `sixteen_groups` gives the codes in the order of wide_small.QWORDS."""
+    return isa.lanes == 16 and kind in QWORDS and _has_tables(isa)
 
 
 def _has_tables(isa: ISA) -> bool:
@@ -131,12 +137,12 @@ def _has_tables(isa: ISA) -> bool:
 
 def sixteen_groups(e: Emitter, kind: GGMLType, block: IntBlock, p: Value) -> Groups:
     """Unpack sixteen groups from p on: codes 8 x <64 x i8>, which include the bias `bias_of(block)`; scale and mins
-    <16 x f32>, subs <32 x i16>."""
+    <16 x f32>, subs <32 x i16>. A register of codes has two groups, except `by_qwords`."""
     if kind in WIDE_GRIDS:
         return WIDE_GRIDS[kind](e, p)
     halves = [p, e.at(p, 8 // block.groups * block.nbytes)]
-    apart = kind in WIDE_SMALL and _has_tables(e.isa)
-    codes = WIDE_SMALL[kind](e, p) if apart else [v for q in halves for v in PAIRS[kind](e, q)]
+    rules = WIDE_SMALL | QWORDS if _has_tables(e.isa) else {}
+    codes = rules[kind](e, p) if kind in rules else [v for q in halves for v in PAIRS[kind](e, q)]
     if kind in NUMBERS:
         return Groups(codes, *NUMBERS[kind](e, p))
     numbers = numbers_of_sixteen(e, block, p)

@@ -99,10 +99,11 @@ class Product:
         assert np.isnan(y[n_slots]).all(), "wrote beyond the columns"
         return y[:n_slots]
 
-    def few(self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None) -> np.ndarray:
+    def few(self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None, target=None) -> np.ndarray:
         groups = groups or [(0, 0, len(self.x))]
         stride = round_up(self.n // 32 * 40, 64) if integer else self.K * 4
-        packer = pack.PACK_COLUMNS["column"] if integer else pack.pack_float_columns
+        form = gemv.form(self.kind, target or isa.host())
+        packer = pack.PACK_COLUMNS[form] if integer else pack.pack_float_columns
         kernel = kernel or (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[self.kind]
         return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
 
@@ -239,7 +240,7 @@ def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA, form
     elif form == "gemv":
         piece = gemv.make_int_gemv(kind, target)
         kernel = variant(gemv.gemv, f"gemv_{target.name}_{kind.name.lower()}", piece=piece)
-        got = product.few(True, kernel=kernel)
+        got = product.few(True, kernel=kernel, target=target)
     else:
         piece = gemv_columns.make_int_columns(kind, target)
         kernel = variant(gemv_columns.gemv_columns, f"columns_{target.name}_{kind.name.lower()}", columns_piece=piece)
