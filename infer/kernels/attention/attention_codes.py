@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
+from ..emit.isa import has
 from .attention_products import scores_of_block
 from .attention_tile import BLOCK, CODES_BYTES, GROUPS_OF, HEAD, TILE_ROWS, Tile
 from .kv import GROUP, K_LANES, KVType
-from .kv_read import VECTOR, CodeWords, KeyReader, ValueReader, rounded_up
+from .kv_read import VECTOR, CodeWords, KeyReader, ValueReader, fifth_of, rounded_up
 
 _INTS = Vec(I32, K_LANES)
-_EIGHT, _BYTES = Vec(I32, 8), Vec(I8, 32)
+_EIGHT, _BYTES, _SIXTY_FOUR = Vec(I32, 8), Vec(I8, 32), Vec(I8, 64)
 _QUADS = BLOCK // 4
 _WORDS = GROUP // 8  # words of a group
 MOST_HEAD = 512  # widest head
@@ -303,6 +304,37 @@ def _unpack_group(
     e.loop(const(I64, _QUADS), quad)
 
 
+def _unpack_group_wide(
+    e: Emitter, kind: KVType, target: Value, v: Value, code_row: Value, vrow: Value, d: Value, high_at: Value
+) -> None:
+    """As _unpack_group, with AVX-512 VBMI: four positions are one register, whose bytes are sorted at once."""
+    b, dots = e.b, _Dots(e, kind)
+    ints = Vec(I32, 16)
+
+    def together(parts: Sequence[Value]) -> Value:
+        return e.cat(e.cat(*parts[:2]), e.cat(*parts[2:]))
+
+    def quad(i: Value, _: list[Value]) -> None:
+        first = b.shl(i, const(I64, 2))
+        block = b.add(v, b.mul(b.and_(first, const(I64, -K_LANES)), vrow))
+        row = b.add(block, b.mul(b.and_(first, const(I64, K_LANES - 1)), code_row))
+        rows = [b.add(row, b.mul(code_row, const(I64, k))) for k in range(4)]
+        packed = together([e.load(Vec(I32, 4), b.add(here, b.lshr(d, const(I64, 1)))) for here in rows])
+        nibbles = [b.and_(x, const(ints, 0x0F0F0F0F)) for x in (packed, b.lshr(packed, const(ints, 4)))]
+        low, high = (b.bitcast(x, _SIXTY_FOUR) for x in nibbles)
+        fifths = together([e.load(Vec(I8, 4), b.add(here, high_at)) for here in rows]) if dots.words.has_high else None
+        for half in (0, 1):
+            places = [(value, k) for value in range(16 * half, 16 * half + 16) for k in range(4)]
+            codes = e.shuffle(low, [16 * k + j // 8 * 4 + j % 4 + 64 * (j % 8 > 3) for j, k in places], high)
+            if fifths is not None:
+                copies = e.shuffle(fifths, [4 * k + j // 8 for j, k in places])
+                codes = b.or_(codes, fifth_of(e, copies, [1 << j % 8 for j, _ in places]))
+            words = dots.codes(dots.words.numbers(b.bitcast(codes, ints)))
+            e.store(words, b.add(target, b.shl(i, const(I64, 7))), 64 * half)
+
+    e.loop(const(I64, _QUADS), quad)
+
+
 def _interleaved(e: Emitter, rows: Sequence[Value]) -> list[Value]:
     """Four vectors of 32 bytes -> four; lane j of vector i holds the bytes of value 8 i + j. Each half of 16 bytes has
     the values of even fours, or of odd ones."""
@@ -372,42 +404,43 @@ def _group_values(
 ) -> None:
     """out f32 [rows][32] += rounded weights times the codes of a group; rows of `out` are `record` bytes apart. n: how
     many of the 32 values there are, 16 or 32."""
-    b, dots = e.b, _Dots(e, kind)
+    b, dots, lanes = e.b, _Dots(e, kind), e.isa.lanes
     step = max(1, dots.fitting) if dots.narrow else 4
-    step = min(step, 8)
+    step, parts = min(step, 8), range(GROUP // lanes)
     weights = [b.add(rounded, const(I64, ROUNDED * r)) for r in range(rows)]
 
     def some(i: Value, totals: list[Value]) -> list[Value]:
-        sums = [_Sum(dots, 8, total) for total in totals]
+        sums = [_Sum(dots, lanes, total) for total in totals]
         for k in range(step):
             quad = b.add(i, const(I64, k))
             place = b.add(codes, b.shl(quad, const(I64, 7)))
-            loaded = [e.load(_EIGHT, place, 32 * j) for j in range(4)]
+            loaded = [e.load(Vec(I32, lanes), place, 4 * lanes * j) for j in parts]
             for r in range(rows):
-                x = e.splat(e.load(I32, weights[r], b.shl(quad, const(I64, 2))), 8)
-                for j in range(4):
-                    sums[4 * r + j].add(loaded[j], x)
+                x = e.splat(e.load(I32, weights[r], b.shl(quad, const(I64, 2))), lanes)
+                for j in parts:
+                    sums[len(parts) * r + j].add(loaded[j], x)
         return [s.value() for s in sums]
 
-    totals = e.loop(const(I64, _QUADS), some, [const(_EIGHT, 0)] * (4 * rows), step=step)
-    ty = Vec(F32, 8)
+    zeros = [const(Vec(I32, lanes), 0)] * (len(parts) * rows)
+    totals = e.loop(const(I64, _QUADS), some, zeros, step=step)
+    ty = Vec(F32, lanes)
     for r in range(rows):
-        scale, lost = e.splat(e.load(F32, weights[r], BLOCK), 8), e.splat(e.load(I32, weights[r], BLOCK + 4), 8)
-        minima = e.splat(e.load(F32, weights[r], BLOCK + 8), 8)
+        scale, lost = (e.splat(e.load(kind, weights[r], BLOCK + 4 * i), lanes) for i, kind in enumerate((F32, I32)))
+        minima = e.splat(e.load(F32, weights[r], BLOCK + 8), lanes)
         target = b.add(out, b.mul(record, const(I64, r)))
 
         def store(
             j: int, r: int = r, scale: Value = scale, lost: Value = lost, minima: Value = minima, target: Value = target
         ) -> None:
-            x = totals[4 * r + j]
+            x = totals[len(parts) * r + j]
             x = b.sitofp(b.sub(x, lost) if dots.bias else x, ty)
-            x = e.fma(x, scale, e.load(ty, target, 32 * j))
-            e.store(b.fadd(x, minima) if dots.middle else x, target, 32 * j)
+            x = e.fma(x, scale, e.load(ty, target, 4 * lanes * j))
+            e.store(b.fadd(x, minima) if dots.middle else x, target, 4 * lanes * j)
 
-        for j in (0, 1):
+        for j in parts[: len(parts) // 2]:
             store(j)
         with b.if_then(b.icmp_signed(">", n, const(I64, 16))):
-            for j in (2, 3):
+            for j in parts[len(parts) // 2 :]:
                 store(j)
 
 
@@ -422,6 +455,7 @@ def make_code_values(values: KVType) -> Any:
         codes, facts = at.keys, b.add(at.keys, const(I64, UNPACKED))
         rounded = b.add(facts, const(I64, FACTS))
         high_plane = b.lshr(v_pad, const(I64, 1))
+        wide = e.isa.lanes == 16 and has(e.isa, "avx512vbmi")
 
         def group(d: Value, _: list[Value]) -> None:
             high_at = b.add(high_plane, b.lshr(d, const(I64, 3)))
@@ -429,7 +463,7 @@ def make_code_values(values: KVType) -> Any:
                 e.prefetch(b.add(next_keys, b.shl(d, const(I64, 5))), 64 * line)
             e.function(
                 f"unpack_group_{values.name}",
-                lambda e, *given: _unpack_group(e, values, *given),
+                lambda e, *given: (_unpack_group_wide if wide else _unpack_group)(e, values, *given),
                 codes, v, reader.code_row, vrow, d, high_at,
             )  # fmt: skip
             e.function(
@@ -464,7 +498,7 @@ def make_code_values(values: KVType) -> Any:
                     codes, mine, out, at.record, b.sub(v_pad, d),
                 )  # fmt: skip
 
-            _exactly(e, n_row, 2, take)
+            _exactly(e, n_row, 4 if e.isa.lanes == 16 else 2, take)
 
         e.loop(v_pad, group, step=GROUP)
 

@@ -164,14 +164,13 @@ class CodeWords:
         halves = [words, b.lshr(words, const(_INTS, 4))]
         halves = [b.and_(x, const(_INTS, 0x0F0F0F0F)) for x in halves]
         if self.has_high:
-            high = b.zext(e.load(Vec(I8, K_LANES), key, reader.high_offset(d)), _INTS)
-            # a copy of the byte in each byte, then its own bit
-            copies = b.bitcast(b.mul(high, const(_INTS, 0x01010101)), _BYTES)
+            # the byte of its position in each byte, then its own bit
+            copies = e.shuffle(e.load(Vec(I8, K_LANES), key, reader.high_offset(d)), [i // 4 for i in range(64)])
             halves = [
-                b.or_(x, b.bitcast(_fifth(e, copies, [1 << (j + 4 * k) for j in range(4)] * 16), _INTS))
+                b.or_(x, b.bitcast(fifth_of(e, copies, [1 << (j + 4 * k) for j in range(4)] * 16), _INTS))
                 for k, x in enumerate(halves)
             ]
-        return [self._numbers(x) for x in halves]
+        return [self.numbers(x) for x in halves]
 
     def value_bytes(self, codes: Value, high: Value) -> Value:
         """Codes of 32 values of a row, u32 [8]: of words 0 .. 3 the first four, then the last four. high: address of
@@ -184,10 +183,10 @@ class CodeWords:
             bits = b.bitcast(e.splat(e.load(I32, high), 8), Vec(I8, 32))
             copies = e.shuffle(bits, [i // 4 for i in range(16)] * 2)
             masks = [1 << (i % 4 + 4 * k) for k in (0, 1) for i in range(16)]
-            x = b.or_(x, b.bitcast(_fifth(e, copies, masks), Vec(I32, 8)))
-        return self._numbers(x)
+            x = b.or_(x, b.bitcast(fifth_of(e, copies, masks), Vec(I32, 8)))
+        return self.numbers(x)
 
-    def _numbers(self, words: Value) -> Value:
+    def numbers(self, words: Value) -> Value:
         """Bytes of codes -> themselves, or values of the codebook."""
         b, n = self.e.b, words.type.count
         if not self.signed:
@@ -197,7 +196,7 @@ class CodeWords:
         return b.bitcast(parts[0] if len(parts) == 1 else self.e.cat(*parts), words.type)
 
 
-def _fifth(e: Emitter, copies: Value, masks: list[int]) -> Value:
+def fifth_of(e: Emitter, copies: Value, masks: list[int]) -> Value:
     """16 in every byte whose bit of the mask is set."""
     ty = copies.type
     found = e.b.icmp_unsigned("!=", e.b.and_(copies, const(ty, [m - 256 * (m > 127) for m in masks])), const(ty, 0))
