@@ -45,8 +45,8 @@ class Lfm2TilesSettings(PictureSettings):
     thumbnail: str = key("hybrid.vision.thumbnail_token", "<|img_thumbnail|>")
 
     def mistake(self) -> str:
-        if self.min_tiles > self.max_tiles or self.max_tiles > 1024:
-            return f"{self.min_tiles} to {self.max_tiles} tiles, expected a minimum below the maximum, and up to 1024"
+        if self.min_tiles > self.max_tiles or self.max_tiles > 64:
+            return f"{self.min_tiles} to {self.max_tiles} tiles, expected a minimum below the maximum, and up to 64"
         if self.min_tokens > self.max_tokens:
             return f"hybrid.vision.min_image_tokens = {self.min_tokens} is larger than the maximum, {self.max_tokens}"
         return super().mistake() or self.unfit_side("hybrid.vision.tile_size", self.tile_size, self.merge_size)
