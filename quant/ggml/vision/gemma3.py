@@ -37,6 +37,10 @@ class Gemma3PictureSettings(PictureSettings):
     start: str = key("hybrid.vision.start_token", "<start_of_image>")
     end: str = key("hybrid.vision.end_token", "<end_of_image>")
 
+    @property
+    def most_pixels(self) -> int:
+        return (1 + self.max_crops * self.pan_and_scan) * self.image_size**2
+
     def mistake(self) -> str:
         if self.max_crops > 1024:
             return f"{self.max_crops} crops, expected at most 1024"

@@ -28,7 +28,6 @@ class Gemma4PictureSettings(PictureSettings):
     start: str = key("hybrid.vision.start_token", "<|image>")
     end: str = key("hybrid.vision.end_token", "<image|>")
 
-    def mistake(self) -> str:
-        if self.max_tokens > 65536:
-            return f"hybrid.vision.max_soft_tokens = {self.max_tokens}, expected at most 65536"
-        return super().mistake() or self.unfit_side("a feature", self.patch_size * self.pool, self.pool)
+    @property
+    def most_pixels(self) -> int:
+        return self.max_tokens * (self.patch_size * self.pool) ** 2

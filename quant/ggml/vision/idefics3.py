@@ -36,5 +36,14 @@ class Idefics3Settings(PictureSettings):
 
     LARGEST_SIDE: ClassVar[int] = 4096  # before tiles are cut, as in the reference
 
+    @property
+    def longest(self) -> int:
+        """Pixels of the longer side before it becomes whole tiles."""
+        return min(self.longest_edge or 4 * self.tile_size, self.LARGEST_SIDE)
+
+    @property
+    def most_pixels(self) -> int:
+        return (-(-self.longest // self.tile_size) * self.tile_size) ** 2 + self.tile_size**2
+
     def mistake(self) -> str:
         return super().mistake() or self.unfit_side("clip.vision.image_size", self.tile_size, self.merge_size)

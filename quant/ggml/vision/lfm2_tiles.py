@@ -44,6 +44,10 @@ class Lfm2TilesSettings(PictureSettings):
     end: str = key("hybrid.vision.end_token", "<|image_end|>")
     thumbnail: str = key("hybrid.vision.thumbnail_token", "<|img_thumbnail|>")
 
+    @property
+    def most_pixels(self) -> int:
+        return self.max_tiles * self.tile_size**2 + self.max_tokens * (self.patch_size * self.merge_size) ** 2
+
     def mistake(self) -> str:
         if self.min_tiles > self.max_tiles or self.max_tiles > 64:
             return f"{self.min_tiles} to {self.max_tiles} tiles, expected a minimum below the maximum, and up to 64"

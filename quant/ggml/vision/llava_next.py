@@ -3,8 +3,6 @@
 from ..families.hparams import key
 from .settings import CLIP_MEAN, CLIP_STD, PictureSettings
 
-LARGEST_SIDE = 16384  # pixels of a picture that is cut into tiles
-
 
 class LlavaNextSettings(PictureSettings):
     """Settings of transformers' LlavaNextImageProcessor and Granite4VisionProcessor.
@@ -34,11 +32,16 @@ class LlavaNextSettings(PictureSettings):
     query_side: int = key("vision.projector.query_side", 1, minimum=1)
     window_side: int = key("vision.projector.window_side", 1, minimum=1)
 
+    @property
+    def most_pixels(self) -> int:
+        areas = (w * h for w, h in zip(self.sizes[::2], self.sizes[1::2], strict=True))
+        return max(areas) + self.tile_size**2
+
     def mistake(self) -> str:
         if len(self.sizes) % 2 or not self.sizes:
             return f"clip.vision.image_grid_pinpoints has {len(self.sizes)} values, expected pairs"
-        if any(side % self.tile_size or side > LARGEST_SIDE for side in self.sizes):
-            return f"clip.vision.image_grid_pinpoints: a side is no multiple of {self.tile_size} up to {LARGEST_SIDE}"
+        if any(side % self.tile_size for side in self.sizes):
+            return f"clip.vision.image_grid_pinpoints: a side is no multiple of {self.tile_size}"
         if self.query_side > self.window_side:
             return f"queries of {self.query_side} a side in a window of {self.window_side}"
         return super().mistake() or self.unfit_side("clip.vision.image_size", self.tile_size, self.window_side)

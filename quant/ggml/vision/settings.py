@@ -9,6 +9,7 @@ the means are 0 and the deviations 1; a `rescale_factor` r other than 1/255 divi
 """
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import GenericAlias
@@ -24,11 +25,12 @@ from ..reader import GGUFFile
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic")  # `resample` of a config is an index
 LARGEST_TILE = 8192  # pixels of a side, as in llama.cpp
+MOST_PIXELS = 1 << 26  # of all tiles of a picture
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(key,))
 @dataclass(frozen=True, kw_only=True)
-class PictureSettings:
+class PictureSettings(ABC):
     """Settings of every kind of processor.
 
     ============  =======================  ======================================================
@@ -102,7 +104,14 @@ class PictureSettings:
             return f"hybrid.vision.resample is {shown(self.resample, 40)}, expected one of {', '.join(RESAMPLES)}"
         if self.patch_size > LARGEST_TILE:
             return f"patches of {self.patch_size} pixels, expected at most {LARGEST_TILE}"
+        if self.most_pixels > MOST_PIXELS:
+            return f"a picture becomes up to {self.most_pixels} pixels, expected at most {MOST_PIXELS}"
         return ""
+
+    @property
+    @abstractmethod
+    def most_pixels(self) -> int:
+        """Of all tiles of a picture, whatever its size; enlarging stops there."""
 
     def unfit_side(self, name: str, side: int, parts: int) -> str:
         """The mistake of a side of a tile that is not a number of blocks of `parts` patches; "": none."""

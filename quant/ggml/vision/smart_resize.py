@@ -33,6 +33,10 @@ class SmartResizeSettings(PictureSettings):
 
     LARGEST_RATIO: ClassVar[int] = 200  # of the sides, as in the reference
 
+    @property
+    def most_pixels(self) -> int:
+        return self.min_pixels * self.temporal_patch_size  # larger pictures are not enlarged
+
     def mistake(self) -> str:
         if self.min_pixels > self.max_pixels:
             return f"clip.vision.image_min_pixels = {self.min_pixels} is larger than the maximum of {self.max_pixels}"

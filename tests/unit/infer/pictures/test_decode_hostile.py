@@ -1,23 +1,21 @@
 """Damaged, hostile and huge files: each gives an error of one line, within bounds of memory and time."""
 
 import struct
-import threading
 import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import picture_files as files
 import pytest
+import resident
 
 from hybrid.infer.bench.benchmark import peak_rss
 from hybrid.infer.pictures.decode import PictureLimits, checked_header, decode
 from hybrid.infer.pictures.header import MOST_PARTS, MOST_SCANS
 from hybrid.quant.ggml.errors import PictureError
 
-STATM = Path("/proc/self/statm")
 SMALL = files.noise(20, 30)
 JPEG, PNG, GIF, BMP = (files.encoded(SMALL, kind) for kind in ("JPEG", "PNG", "GIF", "BMP"))
 LOSSY, LOSSLESS = files.encoded(SMALL, "WEBP"), files.encoded(SMALL, "WEBP", lossless=True)
@@ -165,7 +163,7 @@ def test_limits_hold_for_turned_pictures() -> None:
         checked_header(turned, limits=PictureLimits(side=29))
 
 
-@pytest.mark.skipif(not STATM.exists(), reason="Linux says how much memory is in use")
+@resident.needed
 def test_memory_of_a_large_picture() -> None:
     """12 million pixels: 36 MB of them, and at most 10 bytes per pixel while they are decoded."""
     rgb = np.zeros((3000, 4000, 3), np.uint8)
@@ -173,37 +171,11 @@ def test_memory_of_a_large_picture() -> None:
     rgba = np.concatenate([rgb, rgb[..., :1]], axis=2)
     cases = [files.encoded(rgb, "JPEG", progressive=True), files.encoded(rgba, "PNG", compress_level=1)]
     for data in cases:
-        found: list[np.ndarray] = []
-        before = _resident()
-        watch = _Watch()
-        with watch:
-            found.append(decode(data))
-        per_pixel = (watch.most - before) / (3000 * 4000)
+        with resident.Watch() as watch:
+            found = decode(data)
+        per_pixel = watch.growth / (3000 * 4000)
         print(f"{per_pixel:.1f} bytes per pixel")
-        assert found[0].shape == (3000, 4000, 3) and per_pixel < 12
-
-
-def _resident() -> int:
-    return int(STATM.read_text().split()[1]) * 4096
-
-
-class _Watch(threading.Thread):
-    """The largest resident size while it is open."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.most, self._stop_it = 0, threading.Event()
-
-    def run(self) -> None:
-        while not self._stop_it.wait(0.002):
-            self.most = max(self.most, _resident())
-
-    def __enter__(self) -> None:
-        self.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._stop_it.set()
-        self.join()
+        assert found.shape == (3000, 4000, 3) and per_pixel < 12
 
 
 @pytest.mark.parametrize("data", [JPEG, PNG, GIF, BMP, LOSSY, LOSSLESS], ids=["jpeg", "png", "gif", "bmp", "v8", "v8l"])
