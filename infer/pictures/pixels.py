@@ -138,20 +138,14 @@ class PictureProcessor(ABC, Generic[S]):
         return Pixels(patches, layout)
 
     def _write_patches(self, image: np.ndarray, out: np.ndarray) -> None:
-        p, b, n = self.settings.patch_size, self.block, len(out)
-        rows, columns = image.shape[0] // p, image.shape[1] // p
-        # block row, row, y, block column, column, x, channel
-        blocks = image.reshape(rows // b, b, p, columns // b, b, p, 3)
+        from hybrid.quant.ggml.kernels.patches import write_patches, write_patches_channels_last  # imports numba
+
+        p = self.settings.patch_size
+        image = np.ascontiguousarray(image)
         if self.CHANNELS_LAST:
-            pixels = blocks.transpose(0, 3, 1, 4, 2, 5, 6).reshape(n, p * p, 3)
-            to = out.reshape(n, p * p, 3)
-            for c in range(3):
-                to[..., c] = self._values[c][pixels[..., c]]
+            write_patches_channels_last(image, p, self._values, out.reshape(-1, p, p, 3))
         else:
-            pixels = blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(n, 3, p * p)
-            films = out.reshape(n, 3, self.frames, p * p)
-            for c in range(3):
-                films[:, c] = self._values[c][pixels[:, c]][:, None]
+            write_patches(image, p, self.block, self.frames, self._values, out.reshape(-1, 3, self.frames, p, p))
 
     @cached_property
     def _values(self) -> np.ndarray:
@@ -159,5 +153,5 @@ class PictureProcessor(ABC, Generic[S]):
         level = np.arange(256, dtype=np.float32)
         mean, std = (np.asarray(v, np.float32)[:, None] for v in (self.settings.image_mean, self.settings.image_std))
         if not mean.any() and (std == 1).all():
-            return np.broadcast_to(level * np.float32(1 / 255), (3, 256))
-        return np.asarray((level - mean * np.float32(255)) / (std * np.float32(255)))
+            return np.repeat((level * np.float32(1 / 255))[None], 3, axis=0)
+        return np.ascontiguousarray((level - mean * np.float32(255)) / (std * np.float32(255)))

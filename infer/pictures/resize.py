@@ -8,7 +8,7 @@ largest weight stay below 2^15. Filters as in Pillow: bicubic has a = -1/2, lanc
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,21 +68,18 @@ def resize(rgb: np.ndarray, height: int, width: int, resample: str) -> np.ndarra
     """rgb u8 [h, w, 3] -> u8 [height, width, 3]; the same array if no side changes."""
     if resample == "nearest":
         return _nearest(rgb, height, width)
+    from hybrid.quant.ggml.kernels.resampling import sum_columns, sum_rows  # imports numba
+
     h, w = rgb.shape[:2]
     if w != width:
-        rgb = _pass("sum_columns", rgb, taps(w, width, resample), np.empty((h, width, 3), np.uint8))
+        sums, columns = taps(w, width, resample), np.empty((h, width, 3), np.uint8)
+        sum_columns(np.ascontiguousarray(rgb), sums.first, sums.counts, sums.weights, np.int32(sums.bits), columns)
+        rgb = columns
     if h != height:
-        rows = _pass("sum_rows", rgb.reshape(h, -1), taps(h, height, resample), np.empty((height, 3 * width), np.uint8))
+        sums, rows = taps(h, height, resample), np.empty((height, 3 * width), np.uint8)
+        sum_rows(rgb.reshape(h, -1), sums.first, sums.counts, sums.weights, np.int32(sums.bits), rows)
         rgb = rows.reshape(height, width, 3)
     return rgb
-
-
-def _pass(name: str, source: np.ndarray, sums: Taps, out: np.ndarray) -> np.ndarray:
-    from hybrid.quant.ggml.kernels import resampling  # imports numba
-
-    kernel: Callable[..., Any] = getattr(resampling, name)
-    kernel(np.ascontiguousarray(source), sums.first, sums.counts, sums.weights, np.int32(sums.bits), out)
-    return out
 
 
 def _nearest(rgb: np.ndarray, height: int, width: int) -> np.ndarray:
