@@ -4,6 +4,7 @@
 profiles, previews or further frames, which can be as large or as damaged as somebody likes.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from hybrid.quant.ggml.errors import PictureError
 
 KINDS = ("PNG", "JPEG", "WebP", "GIF", "BMP")
 MOST_PARTS = 65536  # chunks or segments that are looked at, one by one
-MOST_SCANS = 100  # of a progressive JPEG: each is a pass over all its pixels
+MOST_SCANS = 100  # of a JPEG: each is a pass over all its pixels
+_MARKER = re.compile(rb"\xff[\x02-\xcf\xd8-\xfe]")  # of a part with a length, or the end
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_PARTS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 _ORIENTATION = 0x0112
@@ -141,7 +143,7 @@ def _add(parts: list[slice], start: int, end: int) -> None:
 
 
 def _jpeg(b: _Bytes) -> PictureHeader:
-    parts, orientation, width, height, progressive = [slice(0, 2)], 0, 0, 0, False
+    parts, orientation, width, height = [slice(0, 2)], 0, 0, 0
     at = 2
     while True:
         b.step()
@@ -159,7 +161,7 @@ def _jpeg(b: _Bytes) -> PictureHeader:
         if end > len(b.data):
             raise b.cut_off()
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width, progressive = b.at(">H", at + 5), b.at(">H", at + 7), marker in (0xC2, 0xC6, 0xCA, 0xCE)
+            height, width = b.at(">H", at + 5), b.at(">H", at + 7)
         if marker == 0xE1 and not orientation and b.data[at + 4 : at + 10] == b"Exif\0\0":
             orientation = exif_orientation(b.data[at + 10 : end])
         if marker == 0xDA:
@@ -168,9 +170,20 @@ def _jpeg(b: _Bytes) -> PictureHeader:
             _add(parts, start, end)
         at = end
     _add(parts, start, len(b.data))
-    if progressive and (scans := b.data.count(b"\xff\xda", start)) > MOST_SCANS:
-        raise b.damaged(f"it has {scans} scans, expected at most {MOST_SCANS}")
+    if b.data.count(b"\xff\xda", start) > MOST_SCANS:  # films and the like may follow the picture
+        _check_scans(b, start)
     return PictureHeader("JPEG", width, height, orientation or 1, tuple(parts))
+
+
+def _check_scans(b: _Bytes, at: int) -> None:
+    """PictureError if there are more than MOST_SCANS of them from the one at byte `at` to the end of the picture."""
+    scans = 0
+    while (found := _MARKER.search(b.data, at)) and found[0] != b"\xff\xd9":
+        b.step()
+        scans += found[0] == b"\xff\xda"
+        if scans > MOST_SCANS:
+            raise b.damaged(f"it has more than {MOST_SCANS} scans")
+        at = found.end() + (b.at(">H", found.end()) if found.end() + 2 <= len(b.data) else 0)
 
 
 def _webp(b: _Bytes) -> PictureHeader:

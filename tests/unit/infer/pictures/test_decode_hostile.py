@@ -119,7 +119,11 @@ HOSTILE: list[tuple[str, Callable[[], bytes], str]] = [
      f"more than {MOST_PARTS} parts"),
     ("jpeg, a million filling bytes", lambda: files.with_segments(JPEG, b"\xff" * 10**6),
      f"more than {MOST_PARTS} parts"),
-    ("jpeg, 500 scans", lambda: scans(500), f"has 5.. scans, expected at most {MOST_SCANS}"),
+    ("jpeg, 500 scans", lambda: scans(500), f"has more than {MOST_SCANS} scans"),
+    ("jpeg, 500 scans of a plain one", lambda: JPEG[:-2] + JPEG[JPEG.index(b"\xff\xda") : -2] * 500 + b"\xff\xd9",
+     f"has more than {MOST_SCANS} scans"),
+    ("jpeg, 500 scans after an end in a table", lambda: JPEG[:-2] + files.segment(0xFE, b"\xff\xd9")
+     + JPEG[JPEG.index(b"\xff\xda") : -2] * 500 + b"\xff\xd9", f"has more than {MOST_SCANS} scans"),
     ("webp, a million chunks", lambda: files.riff(files.vp8x(9, 9), *[(b"JUNK", b"")] * 10**6),
      f"more than {MOST_PARTS} parts"),
     ("gif, a million blocks", lambda: files.gif(2, 2, b"!\xfe" + b"\1a" * 10**6 + b"\0", FRAME),
@@ -148,6 +152,12 @@ def test_bombs_of_texts_are_not_unpacked() -> None:
     before = peak_rss()
     np.testing.assert_array_equal(decode(files.png(30, 20, 8, 2, ROWS, text, profile)), SMALL)
     assert peak_rss() - before < 16 << 20
+
+
+def test_what_follows_a_picture() -> None:
+    """Phones append films to JPEGs."""
+    np.testing.assert_array_equal(decode(JPEG + b"\xff\xda" * 500 + b"\0ftypmp42"), decode(JPEG))
+    np.testing.assert_array_equal(decode(PNG + b"more"), SMALL)
 
 
 def test_files_that_are_too_long() -> None:
