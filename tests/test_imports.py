@@ -32,7 +32,7 @@ INFER_ROOMS = (
         "progress",
         "faults",
     ),  # tokens, templates; machine code; types of callbacks; what must not fail
-    ("memory",),  # a model's memory: keys and values, states, checkpoints, their files
+    ("memory", "pictures"),  # a model's memory: keys and values, states, checkpoints, their files; a tower's inputs
     ("program",),  # ops over one arena, the threads that run them
     ("loading",),  # an open file: weights, metadata
     ("layers",),  # attention, Mamba, RWKV...: their weights, and the ops they add to a program

@@ -118,6 +118,10 @@ class TemplateError(HybridError):
     """A chat template cannot be parsed or refuses the messages."""
 
 
+class PictureError(HybridError):
+    """A picture is damaged, too large, or of an unsupported type."""
+
+
 class ClusterError(HybridError):
     """The workers of a cluster cannot be reached, or one of them does not fit the others."""
 

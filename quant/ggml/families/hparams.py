@@ -106,7 +106,7 @@ class Hparams:
                 values[field.name] = _per_layer(gguf, name, raw, values["n_layer"], each, field.metadata["minimum"])
             else:
                 kind = _KINDS[getattr(field.type, "__name__", str(field.type))]
-                values[field.name] = _scalar(gguf, name, raw, kind, field.metadata["minimum"])
+                values[field.name] = scalar(gguf, name, raw, kind, field.metadata["minimum"])
             # before anything is made for every layer
             if field.name == "n_layer" and values["n_layer"] > len(gguf.tensors):
                 raise wrong(gguf, name, raw, f"no more layers than its {len(gguf.tensors)} tensors can make")
@@ -169,7 +169,7 @@ def wrong(gguf: GGUFFile, name: str, value: Any, expected: str) -> FormatError:
     return FormatError(f"{gguf.path.name}: {name} = {shown(repr(value), 60)}, expected {expected}.")
 
 
-def _scalar(gguf: GGUFFile, name: str, raw: Any, kind: type, minimum: float) -> Any:
+def scalar(gguf: GGUFFile, name: str, raw: Any, kind: type, minimum: float) -> Any:
     if kind in (bool, str):
         if not isinstance(raw, kind):
             raise wrong(gguf, name, raw, "true or false" if kind is bool else "a string")
@@ -183,19 +183,19 @@ def _scalar(gguf: GGUFFile, name: str, raw: Any, kind: type, minimum: float) -> 
 def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, kind: type, minimum: float) -> tuple[Any, ...]:
     """kind: int or float."""
     if isinstance(raw, int | kind) and not isinstance(raw, bool):
-        return (_scalar(gguf, name, raw, kind, minimum),) * n_layer
+        return (scalar(gguf, name, raw, kind, minimum),) * n_layer
     if not isinstance(raw, np.ndarray) or raw.dtype.kind not in ("iuf" if kind is float else "iu"):
         raise wrong(gguf, name, raw, f"{'a number' if kind is float else 'an integer'}, or one for every layer")
     values = raw.tolist()
     if len(values) != n_layer:
         raise FormatError(f"{gguf.path.name}: {name} has {len(values)} values for {n_layer} layers.")
-    return tuple(_scalar(gguf, name, v, kind, minimum) for v in values)
+    return tuple(scalar(gguf, name, v, kind, minimum) for v in values)
 
 
 def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int, n_ahead: int) -> tuple[bool, ...]:
     """n_ahead: number of last layers that need no values; they are True."""
     if isinstance(raw, int) and not isinstance(raw, bool):
-        return by_period(_scalar(gguf, name, raw, int, 0), n_layer)
+        return by_period(scalar(gguf, name, raw, int, 0), n_layer)
     if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biu" or not ((raw == 0) | (raw == 1)).all():
         raise wrong(gguf, name, raw, "a number of layers, or true or false for every layer")
     if len(raw) not in (n_layer, n_layer - n_ahead):
