@@ -161,6 +161,13 @@ MORE: dict[str, dict[str, Any]] = {
         "architectures": ["Qwen3ForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3,
         **_ATTENTION, "head_dim": 8, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1,
     },
+    "smolvlm": {
+        "architectures": ["SmolVLMForConditionalGeneration"], "vision_config": {"hidden_size": 7}, "scale_factor": 3,
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2, **_ATTENTION,
+            "max_position_embeddings": 64,
+        },
+    },
     "qwen35-pictures": {
         "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 7},
         "text_config": {
@@ -214,6 +221,7 @@ ALIKE = {
     "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM",
     "BertForMaskedLM": "BertModel",
     "CamembertModel": "XLMRobertaModel",
+    "Idefics3ForConditionalGeneration": "SmolVLMForConditionalGeneration",
     "LFM2ForCausalLM": "Lfm2ForCausalLM",
     "LLaMAForCausalLM": "LlamaForCausalLM",
     "LlamaModel": "LlamaForCausalLM",

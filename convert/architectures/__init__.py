@@ -31,7 +31,7 @@ from .kimi_k3 import KimiK3
 from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
 from .lfm3 import Lfm3
-from .llama import Llama, Mistral, Mixtral
+from .llama import Llama, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
@@ -70,7 +70,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Lfm2Moe, Lfm3, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, Nemotron, NemotronH, NemotronHMoe,
     Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,
     Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen4Exp, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3,
-    StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import UnsupportedError
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, columns_in_order, rows_in_order
-from .family import Row, Shapes, row
+from .family import Row, Shapes, row, text_part
 from .qwen3next import Qwen3Next
 from .unused_fields import HEADS, MROPE, PICTURES
 
@@ -29,10 +29,7 @@ class Qwen35(Qwen3Next):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        text = config.section("text_config")
-        if "tie_word_embeddings" in text:  # transformers asks the outer config
-            config.expects("tie_word_embeddings", text.get("tie_word_embeddings"))
-        model = super().read(text.over(config) if text.data else config, shapes)
+        model = super().read(text_part(config), shapes)
         if (model.n_expert > 0) != issubclass(cls, Qwen35Moe):
             raise UnsupportedError(f"{config.where}: num_experts = {model.n_expert} does not fit its architecture.")
         return model
