@@ -1,0 +1,83 @@
+"""Reference checkpoints of models that read pictures: transformers' pixels, features, prompts and logits."""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from golden.models import Golden
+
+from hybrid.infer.engine.pictures import Picture
+
+VISION = ("qwen35-vl", "gemma3-vl", "gemma4-vl")
+PROMPTS = ("img1", "img2")
+
+
+@dataclass
+class PicturePrompt:
+    """A prompt with pictures: `ids` has the tokens of the pictures in their places, `pictures` holds their rows."""
+
+    ids: list[int] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+    def runs(self) -> list[tuple[int, int]]:
+        """(first token, token after the last) of each picture or tile."""
+        begins = [self.ids.index(picture.ids[0]) for picture in self.pictures]
+        return [(begin, begin + len(picture.ids)) for begin, picture in zip(begins, self.pictures, strict=True)]
+
+
+class VisionGolden:
+    """One checkpoint's reference."""
+
+    def __init__(self, golden: Golden) -> None:
+        self.golden = golden
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        return json.loads((self.golden.folder / "meta.json").read_text())["noise_f32_vs_f64"]
+
+    def image(self, name: str) -> dict[str, np.ndarray]:
+        """What the processor and the tower make of one image."""
+        with np.load(self.golden.folder / name.replace(".png", ".npz")) as file:
+            return dict(file)
+
+    def prompt(self, name: str) -> PicturePrompt:
+        """The prompt, with the reference's own features in place of its pictures."""
+        described: dict[str, Any] = self.golden.prompts[name]
+        mask = self.golden.logits[f"{name}_image_token_mask"].reshape(-1).astype(bool)
+        images = [self.image(image) for image in described["images"]]
+        rows = [_rows(image) for image in images]
+        prompt, ids, at, left = PicturePrompt(), described["ids"], 0, 0  # at: in the rows of images[0]
+        while left < len(ids):
+            end = left
+            while end < len(ids) and mask[end] == mask[left]:
+                end += 1
+            if mask[left]:
+                features, added, grid = rows[0]
+                part = slice(at, at + end - left)
+                own = {block: values[part] for block, values in added.items()}
+                picture = Picture(features[part], grid or (1, end - left), own)
+                prompt.pictures.append(picture)
+                prompt.ids += picture.ids
+                at = part.stop
+                if at == len(features):
+                    rows, at = rows[1:], 0
+            else:
+                prompt.ids += ids[left:end]
+            left = end
+        assert not rows, "features are left over"
+        return prompt
+
+
+def _rows(image: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[int, np.ndarray], tuple[int, int] | None]:
+    """The features, what is added before each block, and rows and columns of tokens, if it matters."""
+    added = {int(name[10:]) + 1: values for name, values in image.items() if name.startswith("deepstack_")}
+    added |= {int(name[14:]): values for name, values in image.items() if name.startswith("features_layer")}
+    features = image["features"] if "features" in image else np.zeros_like(next(iter(added.values())))
+    grid = None
+    if "image_grid_thw" in image:
+        _, height, width = image["image_grid_thw"][0].tolist()
+        merge = round((height * width / len(features)) ** 0.5)
+        grid = (height // merge, width // merge)
+    return features, added, grid
