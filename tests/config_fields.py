@@ -140,6 +140,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# Vision parts of published configs, if transformers' default is another one.
+TOWERS_OF = {"Granite4VisionForConditionalGeneration": "siglip_vision_model"}
+
+
 def has_class(architecture: str) -> bool:
     """Whether transformers has this architecture."""
     return any(architecture in of_class["architectures"] for of_class in _read()["classes"].values())
@@ -172,6 +176,7 @@ def tower_fields() -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     import transformers
+    from transformers import CONFIG_MAPPING
 
     from hybrid.convert.architectures import ARCHITECTURES
     from hybrid.convert.vision import TOWERS
@@ -188,7 +193,9 @@ def main() -> None:
     towers = {}
     for name in sorted(TOWERS):
         model = getattr(transformers, name)
-        towers[name] = _fields(model, _class_of(model.config_class.sub_configs_defaults["vision_config"]), common)
+        spec = model.config_class.sub_configs_defaults["vision_config"]
+        own = CONFIG_MAPPING[TOWERS_OF[name]] if name in TOWERS_OF else _class_of(spec)
+        towers[name] = _fields(model, own, common)
     data = {"transformers": transformers.__version__, "of all": common, "towers": towers, "classes": classes}
     FILE.write_text(_compact(data), encoding="utf-8")
 

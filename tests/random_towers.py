@@ -1,6 +1,7 @@
 """Checkpoints with a vision tower and random weights: a config for each kind, with odd sizes that all differ."""
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,6 +64,140 @@ CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         },
         {"processor_class": "SmolVLMProcessor", "image_seq_len": 4},
     ),
+    "qwen3-vl": (
+        {
+            "architectures": ["Qwen3VLForConditionalGeneration"],
+            "text_config": {**_TEXT, "head_dim": 8, "rope_parameters": {"mrope_section": [2, 1, 1]}},
+            "vision_config": {
+                "depth": 4, "hidden_size": 20, "intermediate_size": 28, "num_heads": 5, "patch_size": 6,
+                "num_position_embeddings": 49, "spatial_merge_size": 3, "out_hidden_size": 18, "in_channels": 3,
+                "temporal_patch_size": 2, "hidden_act": "gelu_pytorch_tanh", "deepstack_visual_indexes": [0, 2, 3],
+            },
+            "image_token_id": 31,
+        },
+        _SMART,
+        {"processor_class": "Qwen3VLProcessor"},
+    ),
+    "qwen25-vl": (
+        {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "text_config": {**_TEXT, "rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 1]}},
+            "vision_config": {
+                "depth": 4, "hidden_size": 20, "intermediate_size": 28, "num_heads": 5, "patch_size": 6,
+                "spatial_merge_size": 3, "out_hidden_size": 18, "in_channels": 3, "temporal_patch_size": 2,
+                "hidden_act": "silu", "fullatt_block_indexes": [0, 3], "window_size": 36, "tokens_per_second": 2,
+            },
+            "image_token_id": 31,
+        },
+        {**_SMART, "min_pixels": 1296, "max_pixels": 16384, "size": {"shortest_edge": 1296, "longest_edge": 16384}},
+        {"processor_class": "Qwen2_5_VLProcessor"},
+    ),
+    "lfm2-vl": (
+        {
+            "architectures": ["Lfm2VlForConditionalGeneration"],
+            "text_config": {**_TEXT, "layer_types": ["conv", "full_attention", "conv"], "tie_word_embeddings": True},
+            "vision_config": {
+                "model_type": "siglip2_vision_model", "num_hidden_layers": 2, "hidden_size": 20,
+                "intermediate_size": 28, "num_attention_heads": 5, "patch_size": 4, "num_patches": 49,
+                "layer_norm_eps": 3e-4, "hidden_act": "gelu_pytorch_tanh", "vision_use_head": False,
+            },
+            "downsample_factor": 3, "projector_hidden_size": 22, "projector_bias": True,
+            "projector_use_layernorm": True, "projector_hidden_act": "gelu", "image_token_id": 31,
+        },
+        {
+            **_PIXELS, "image_processor_type": "Lfm2VlImageProcessor", "resample": 2, "do_image_splitting": True,
+            "do_pad": True, "downsample_factor": 3, "encoder_patch_size": 4, "max_image_tokens": 16,
+            "min_image_tokens": 4, "max_num_patches": 144, "max_pixels_tolerance": 1.5, "max_tiles": 5, "min_tiles": 3,
+            "tile_size": 48, "use_thumbnail": True, "size": {"height": 512, "width": 512},
+            "return_row_col_info": False,
+        },
+        {"processor_class": "Lfm2VlProcessor"},
+    ),
+    "lfm3-vl": (
+        {
+            "architectures": ["Lfm3VlForConditionalGeneration"],
+            "text_config": {
+                **_TEXT, "layer_types": ["conv", "full_attention", "sliding_attention"], "head_dim": 8,
+                "tie_word_embeddings": True, "sliding_window": 9,
+            },
+            "vision_config": {
+                "num_hidden_layers": 3, "hidden_size": 24, "intermediate_size": 28, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "patch_size": 6, "layer_types": ["conv", "full_attention", "conv"],
+                "conv_kernel_size": 5, "norm_eps": 3e-4, "spatial_merge_size": 3, "temporal_patch_size": 2,
+                "in_channels": 3, "rope_parameters": {"rope_theta": 700.0},
+            },
+            "projector_hidden_size": 22, "projector_bias": True, "projector_hidden_act": "gelu", "image_token_id": 31,
+        },
+        _SMART,
+        {"processor_class": "Lfm3VlProcessor"},
+    ),
+    "gemma3-vl": (
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "text_config": {**_TEXT, "head_dim": 8, "sliding_window": 9},
+            "vision_config": {
+                "num_hidden_layers": 2, "hidden_size": 20, "intermediate_size": 28, "num_attention_heads": 5,
+                "patch_size": 4, "image_size": 24, "layer_norm_eps": 3e-4, "hidden_act": "gelu_pytorch_tanh",
+                "vision_use_head": False,
+            },
+            "mm_tokens_per_image": 4, "image_token_index": 31,
+        },
+        {
+            **_PIXELS, "image_processor_type": "Gemma3ImageProcessor", "resample": 2, "do_pan_and_scan": True,
+            "pan_and_scan_min_crop_size": 12, "pan_and_scan_max_num_crops": 3,
+            "pan_and_scan_min_ratio_to_activate": 1.5, "size": {"height": 24, "width": 24},
+        },
+        {"processor_class": "Gemma3Processor", "image_seq_length": 4},
+    ),
+    "gemma4-vl": (
+        {
+            "architectures": ["Gemma4ForConditionalGeneration"],
+            "text_config": {
+                **_TEXT, "head_dim": 8, "sliding_window": 9, "hidden_size_per_layer_input": 0, "num_key_value_heads": 3,
+                "global_head_dim": 8,
+            },
+            "vision_config": {
+                "num_hidden_layers": 2, "hidden_size": 20, "intermediate_size": 28, "num_attention_heads": 5,
+                "num_key_value_heads": 1, "head_dim": 8, "patch_size": 4, "pooling_kernel_size": 2,
+                "position_embedding_size": 30, "rms_norm_eps": 3e-4, "standardize": True, "use_clipped_linears": True,
+                "hidden_activation": "gelu_pytorch_tanh", "attention_bias": False,
+                "rope_parameters": {"rope_theta": 70.0, "rope_type": "axial"},
+            },
+            "image_token_id": 31,
+        },
+        {
+            **_PIXELS, "image_processor_type": "Gemma4ImageProcessor", "resample": 3, "patch_size": 4,
+            "pooling_kernel_size": 2, "max_soft_tokens": 70,
+        },
+        {"processor_class": "Gemma4Processor", "image_seq_length": 70},
+    ),
+    "granite4-vision": (
+        {
+            "architectures": ["Granite4VisionForConditionalGeneration"],
+            "text_config": {**_TEXT, "num_hidden_layers": 5, "embedding_multiplier": 2.0},
+            "vision_config": {
+                "model_type": "siglip_vision_model", "num_hidden_layers": 3, "hidden_size": 20,
+                "intermediate_size": 28, "num_attention_heads": 5, "patch_size": 4, "image_size": 24,
+                "layer_norm_eps": 3e-4, "hidden_act": "gelu_pytorch_tanh", "vision_use_head": False,
+            },
+            "deepstack_layer_map": [[2, 3], [-1, 0]], "spatial_target_layers": [4, 2], "spatial_vision_layer": -3,
+            "downsample_rate": "1/2", "image_grid_pinpoints": [[24, 48], [48, 24]], "image_token_index": 31,
+            "vision_feature_select_strategy": "full", "image_seq_length": 9, "vision_feature_layer": -2,
+            "qformer_config": {
+                "intermediate_size": 26, "layer_norm_eps": 1e-5, "num_hidden_layers": 1,
+                "cross_attention_frequency": 1, "hidden_act": "gelu", "hidden_size": 20,
+            },
+        },
+        {
+            **_PIXELS, "image_processor_type": "LlavaNextImageProcessor", "resample": 3, "do_pad": True,
+            "do_center_crop": True, "image_grid_pinpoints": [[24, 48], [48, 24]],
+            "crop_size": {"height": 24, "width": 24}, "size": {"shortest_edge": 24},
+        },
+        {
+            "processor_class": "Granite4VisionProcessor", "downsample_rate": "1/2", "patch_size": 4,
+            "num_additional_image_tokens": 0, "vision_feature_select_strategy": "full",
+        },
+    ),
 }  # fmt: skip
 
 
@@ -75,9 +210,19 @@ def tensors(folder: Path, seed: int = 3) -> dict[str, np.ndarray]:
     for row in made.rows():
         for i, name in enumerate(row.sources):
             if name not in found:
-                shape = row.expected_of(i)
-                found[name] = rng.standard_normal(shape).astype(np.float32) + ("norm" in name or ".ln" in name)
-    return found
+                values = rng.standard_normal(row.expected_of(i)).astype(np.float32)
+                found[name] = values + ("norm" in name or ".ln" in name)
+    return _joined(found)
+
+
+def _joined(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Queries, keys and values that are parts for convert/vision, as one tensor of the checkpoint."""
+    joined = {name: x for name, x in found.items() if ".attn.q." not in name and not re.search(r"\.attn\.[kv]\.", name)}
+    for name in found:
+        if ".attn.q." in name:
+            parts = [found[name.replace(".attn.q.", f".attn.{part}.")] for part in "qkv"]
+            joined[name.replace(".attn.q.", ".attn.qkv.")] = np.concatenate(parts)
+    return joined
 
 
 def write(
@@ -88,12 +233,16 @@ def write(
     vision: Mapping[str, Any] = MappingProxyType({}),
     picture: Mapping[str, Any] = MappingProxyType({}),
     outer: Mapping[str, Any] = MappingProxyType({}),
+    wide: int = 0,
     **changes: Any,
 ) -> Path:
     """A checkpoint, with the tokenizer of another folder. Changed fields: vision: of vision_config; picture, outer: of
-    preprocessor_config.json, processor_config.json; others: of config.json. Tensors fit the unchanged config."""
+    preprocessor_config.json, processor_config.json; others: of config.json. Tensors fit the unchanged config, with a
+    tower of width `wide`."""
     folder.mkdir(parents=True, exist_ok=True)
     config, *files = CONFIGS[name]
+    if wide:
+        config = {**config, "vision_config": {**config["vision_config"], "hidden_size": wide}}
     _write_configs(folder, config, *files)
     save_file({**random_checkpoints.tensors(config), **tensors(folder)}, folder / "model.safetensors")
     config = {**config, "vision_config": {**config["vision_config"], **vision}, **changes}

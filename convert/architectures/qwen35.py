@@ -12,6 +12,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, columns_in_order, rows_in_order
 from .family import Row, Shapes, row, text_part
 from .qwen3next import Qwen3Next
+from .rope import read_sections
 from .unused_fields import HEADS, MROPE, PICTURES
 
 SECTIONS = (11, 11, 10)  # where the config has no sections
@@ -42,12 +43,7 @@ class Qwen35(Qwen3Next):
 
     @classmethod
     def read_sections(cls, rope: Config) -> tuple[int, ...]:
-        values = rope.get("mrope_section")
-        if values is None:
-            values = list(SECTIONS)
-        if not isinstance(values, list) or len(values) > 4 or not all(type(n) is int and n >= 0 for n in values):
-            raise rope.wrong("mrope_section", "up to four numbers")
-        return (*values, *[0] * (4 - len(values)))
+        return read_sections(rope, SECTIONS)
 
     def canonical(self, name: str) -> str:
         return super().canonical(name.replace("model.language_model.", "model.", 1))

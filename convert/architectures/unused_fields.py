@@ -58,6 +58,14 @@ PICTURES = dict.fromkeys(
     ONLY_PICTURES,
 )
 
+PROJECTOR = dict.fromkeys(
+    (
+        *("projector_hidden_size", "projector_bias", "projector_use_layernorm", "downsample_factor"),
+        "use_image_special_tokens",
+    ),
+    ONLY_PICTURES,
+)
+
 # Beginnings of names of tensors, for `dropped`.
 PICTURE_TENSORS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 

@@ -77,7 +77,8 @@ class PictureConfig(Config):
         extra = self.tokens.section("extra_special_tokens")
         found = {}
         for field, name in names.items():
-            value = self.tokens.get(name) or extra.get(name) or self.outer.get(name)
+            outer = self.outer.get(name)
+            value = self.tokens.get(name) or extra.get(name) or outer
             value = value.get("content") if isinstance(value, dict) else value
             if value is not None and not isinstance(value, str):
                 raise self.tokens.wrong(name, f"a token's text, not {kind_of(value)}")

@@ -12,7 +12,7 @@ from ..architectures.family import Row, row
 from ..checkpoint import Config
 from ..transforms import every_other_row
 from .processor import PictureConfig
-from .smart_resize import FRAMES, read_rope, read_smart_resize
+from .smart_resize import FRAMES, check_output, read_rope, read_smart_resize
 from .tower import SIZES, Sizes, Tower, exact, linear, norm
 
 HF = "model.visual."
@@ -24,7 +24,6 @@ class Qwen3VlTower(Tower):
 
     architectures: ClassVar[tuple[str, ...]] = (
         "Qwen3VLForConditionalGeneration",
-        "Qwen3VLMoeForConditionalGeneration",
         "Qwen3_5ForConditionalGeneration",
         "Qwen3_5MoeForConditionalGeneration",
     )
@@ -40,6 +39,7 @@ class Qwen3VlTower(Tower):
     @classmethod
     def read_more(cls, config: PictureConfig, vision: Config, sizes: Sizes) -> tuple[PictureSettings, dict[str, Any]]:
         settings = read_smart_resize(config, vision, sizes)
+        check_output(vision, sizes)
         n_positions = vision.integer("num_position_embeddings", default=2304, maximum=1 << 20)
         side = math.isqrt(n_positions)
         if side * side != n_positions:

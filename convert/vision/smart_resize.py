@@ -17,18 +17,25 @@ def read_smart_resize(config: PictureConfig, vision: Config, sizes: Sizes) -> Sm
     vision.expects("temporal_patch_size", len(FRAMES))
     processor.expects("temporal_patch_size", len(FRAMES))
     processor.expects("patch_size", sizes.patch_size)
-    out = vision.integer("out_hidden_size", default=sizes.n_out)
-    if out != sizes.n_out:
-        raise vision.wrong("out_hidden_size", f"the width of the text model, {sizes.n_out}")
     n_merge = vision.integer("spatial_merge_size", default=2, maximum=64)
     processor.expects("merge_size", n_merge)
     area = processor.section("size")
     found: dict[str, Any] = {"patch_size": sizes.patch_size, "merge_size": n_merge}
     for field, key, inner in (("min_pixels", "min_pixels", "shortest"), ("max_pixels", "max_pixels", "longest")):
-        pixels = area.integer(f"{inner}_edge", default=0)
-        if pixels := processor.integer(key, default=pixels, minimum=0):
-            found[field] = pixels
+        edge = f"{inner}_edge"
+        if key in processor:
+            found[field] = processor.integer(key)
+            if edge in area and area.data[edge] != found[field]:
+                processor.looked.overruled[f"size.{edge}"] = key
+        elif edge in area:
+            found[field] = area.integer(edge)
     return SmartResizeSettings.make(**found, **config.pixels(), **config.texts(image_token="image_token"))
+
+
+def check_output(vision: Config, sizes: Sizes) -> None:
+    """CheckpointError: the merger's results have another width than the text model."""
+    if vision.integer("out_hidden_size", default=3584) != sizes.n_out:
+        raise vision.wrong("out_hidden_size", f"the width of the text model, {sizes.n_out}")
 
 
 def read_rope(vision: Config, usual: float = 10000.0) -> float:

@@ -28,7 +28,6 @@ class SmolVlmTower(SiglipTower):
     without_effect: ClassVar[Mapping[str, str]] = {
         **Tower.shared_without_effect,
         **dict.fromkeys(("do_pad", "pad_token_id"), "only batches: no picture's own pixels are padded"),
-        "size": "its other sides: longest_edge counts",
     }
     usual: ClassVar[Mapping[str, int]] = {
         "num_hidden_layers": 12, "hidden_size": 1152, "intermediate_size": 3072, "num_attention_heads": 16,

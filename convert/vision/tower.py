@@ -56,6 +56,7 @@ class Tower(Family):
     usual_type: ClassVar[FileType | None] = FileType.F16  # by default
     own_objects: ClassVar[tuple[str, ...]] = ("vision_config.",)
     taken: ClassVar[tuple[str, ...]]  # prefixes of the names of its tensors
+    left_to_readers: ClassVar[Mapping[str, Any]] = {}  # keys that are left out with these values, as by llama.cpp's
     untaken: ClassVar[tuple[str, ...]] = ()  # parts of names of tensors that nothing reads
     projector: ClassVar[str]  # clip.projector_type
     usual: ClassVar[Mapping[str, int]] = {}  # transformers' defaults of absent sizes
@@ -74,7 +75,8 @@ class Tower(Family):
         assert isinstance(config, PictureConfig)
         vision = config.section("vision_config")
         text = config.section("text_config").over(config)
-        vision.expects("in_channels" if "in_channels" in vision.data else "num_channels", 3)
+        for key in ("in_channels", "num_channels", "in_chans"):
+            vision.expects(key, 3)
         cls.read_activation(vision)
         sizes = Sizes(
             n_layer=cls.size(vision, "num_hidden_layers", "depth", maximum=4096),
@@ -85,6 +87,8 @@ class Tower(Family):
             n_out=text.integer("hidden_size"),
         )
         settings, more = cls.read_more(config, vision, sizes)
+        if sizes.n_embd % sizes.n_head:
+            raise vision.wrong("num_attention_heads", f"a divisor of the width {sizes.n_embd}")
         if mistake := settings.mistake():
             raise config.processor.wrong("image_processor_type", f"settings that fit each other: {mistake}")
         return cls(sizes.n_layer, sizes.n_embd, sizes, settings, more)
@@ -122,7 +126,7 @@ class Tower(Family):
             there.add(full_key(CLIP, key))
             yield key, value
         for key, value in self.settings.pairs():
-            if key not in there:
+            if key not in there and self.left_to_readers.get(key) != value:
                 yield key.removeprefix(f"{CLIP}."), value
 
     def values(self) -> dict[str, Any]:

@@ -167,6 +167,8 @@ def _is_default(meta: Mapping[str, Any], value: Any, n_layer: int) -> bool:
     default = meta["default"]
     if default is _REQUIRED:
         return False
+    if meta.get("values") is not None:
+        return bool(tuple(value) == default)
     if isinstance(value, list | tuple):
         return tuple(value) == (by_period(default, n_layer) if meta["pattern"] else (default,) * n_layer)
     return bool(value == default)

@@ -90,14 +90,13 @@ class Gemma4VlHparams(TowerHparams):
 
 
 class Granite4VisionHparams(TowerHparams):
-    """Keys of Granite 4 Vision. layers: per projector, the block whose output it reads; offsets: per projector, which of
-    2 x 2 pixels its queries add, -1: the average of a window."""
+    """Keys of Granite 4 Vision. layers: per projector, the block whose output it reads; offsets: per projector, which
+    of 2 x 2 pixels its queries add, -1: the average of a window."""
 
     layers: tuple[int, ...] = key("vision.feature_layer", values=0)
     offsets: tuple[int, ...] = key("vision.projector.spatial_offsets", values=0, minimum=-1)
     query_side: int = key("vision.projector.query_side", minimum=1)
     window_side: int = key("vision.projector.window_side", minimum=1)
-    n_head_projector: int = key("hybrid.vision.projector.head_count", 0)  # 0: one for every 64 values
     eps_projector: float = key("hybrid.vision.projector.layer_norm_epsilon", 1e-12)
 
 
