@@ -15,9 +15,9 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType
-from hybrid.quant.ggml.vision.tower import PREFIX
+from hybrid.quant.ggml.vision_names import PREFIX, vision_path
 
-from .plan import PreparedConversion, has_tower, prepare
+from .plan import PreparedConversion, has_tower, in_tower, prepare
 from .planned import ConvertPlan
 from .stream import in_order
 from .tensor_parts import Spread, check, parts_of
@@ -38,6 +38,11 @@ class ConvertReport:
     seconds: float
     notes: tuple[str, ...]
     vision: "ConvertReport | None" = None  # of the file with the vision tower
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """Notes on both files."""
+        return (*self.notes, *(self.vision.notes if self.vision else ()))
 
     def __str__(self) -> str:
         rate = size_text(self.nbytes / max(self.seconds, 1e-9))
@@ -150,6 +155,27 @@ def convert(  # noqa: PLR0913  what a caller may choose, one argument each
     )
 
 
+def convert_vision(
+    src: Path | str,
+    dst: Path | str,
+    *,
+    outtype: str = "auto",
+    n_threads: int = 0,
+    progress: Progress | None = None,
+) -> ConvertReport | None:
+    """Converts only the vision tower of a checkpoint, as `convert`, to the file `dst`; None: it has no tower."""
+    began = time.perf_counter()
+    if not has_tower(src):
+        return None
+    tower = prepare(src, file_type=outtype, tower=True)
+    writer = tower.writer(Path(dst))
+    _refuse_sources(writer.paths[0], tower, None)
+    with writer:
+        total = sum(tensor.nbytes for tensor in tower.plan.tensors)
+        _write(writer, tower, n_threads or cpus(), _Counted(progress, total))
+    return _report(Path(src), tower, writer, time.perf_counter() - began)
+
+
 def _both(
     src: Path | str, vision: bool, *, file_type: str, **how: Any
 ) -> tuple[PreparedConversion, PreparedConversion | None]:
@@ -158,14 +184,13 @@ def _both(
         return prepare(src, file_type=file_type, **how), None
     general = {name: how[name] for name in ("metadata", "model_name")}
     tower = prepare(src, file_type=file_type, tower=True, **general)
-    taken = tower.family.leaves_out
-    return prepare(src, file_type=file_type, elsewhere=lambda name: not taken(name), **how), tower
+    return prepare(src, file_type=file_type, elsewhere=in_tower(src), **how), tower
 
 
 def beside(text: ConvertPlan, tower: ConvertPlan, output: Path | None) -> Path:
     """The name of the file of a tower: mmproj-NAME-TYPE.gguf, or mmproj- and the name of the text model's file."""
     if output is not None:
-        return Path(f"{PREFIX}{output.name}")
+        return Path(vision_path(output).name)
     stem = text.output.stem.removesuffix(f"-{text.file_type.name}")
     return Path(f"{PREFIX}{stem}-{tower.file_type.name}.gguf")
 

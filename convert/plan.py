@@ -91,6 +91,12 @@ def has_tower(source: Path | str) -> bool:
     return any(name.startswith(tower.taken) for name in checkpoint.tensors)
 
 
+def in_tower(source: Path | str) -> Callable[[str], bool]:
+    """Whether a tensor of a checkpoint with a vision tower is of that tower."""
+    family = prepare(source, tower=True).family
+    return lambda name: not family.leaves_out(name)
+
+
 def prepare(
     source: Path | str,
     *,
@@ -103,7 +109,7 @@ def prepare(
     heads: bool = True,
     keep: bool | None = None,
     tower: bool = False,
-    elsewhere: Callable[[str], bool] = lambda name: False,
+    elsewhere: Callable[[str], bool] | None = None,
 ) -> PreparedConversion:
     """Reads configuration, headers and tokenizer, checks them, and decides on every key and tensor. keep: matrices in
     4-bit floats remain so; None: if file_type is auto or NVFP4. tower: of the vision tower instead of the text model.
@@ -222,7 +228,7 @@ def _left_out(
     tensors: Mapping[str, StoredTensor],
     quantized: str,
     jobs: Sequence[TensorJob],
-    elsewhere: Callable[[str], bool],
+    elsewhere: Callable[[str], bool] | None,
 ) -> Iterator[str]:
     """Notes on what the file does not keep of the checkpoint."""
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
@@ -237,7 +243,7 @@ def _left_out(
     )
     if n_blocks:
         yield f"{n_blocks} tensors of experts are {mxfp4.METHOD}, and stay so whatever the type of the file"
-    dropped = [name for name in tensors if family.leaves_out(name) and not elsewhere(name)]
+    dropped = [name for name in tensors if family.leaves_out(name) and not (elsewhere and elsewhere(name))]
     if dropped:
         yield f"{_some(dropped)} left out: no part of the language model itself"
 

@@ -199,7 +199,7 @@ def spread_over(
 def show_plan(source: Path, output: Path | None, how: "dict[str, Any]", as_json: bool) -> None:
     """Prints metadata and tensors of the files that would be written."""
     from hybrid.convert import plan as library
-    from hybrid.quant.ggml.vision.tower import PREFIX
+    from hybrid.quant.ggml.vision_names import vision_path
 
     plan = library(source, **how)
     if as_json:
@@ -208,7 +208,7 @@ def show_plan(source: Path, output: Path | None, how: "dict[str, Any]", as_json:
     show_planned(plan, output)
     if plan.vision:
         console.out()
-        show_planned(plan.vision, output and output.with_name(PREFIX + output.name))
+        show_planned(plan.vision, output and vision_path(output))
 
 
 def show_planned(plan: "ConvertPlan", output: Path | None) -> None:

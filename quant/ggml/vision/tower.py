@@ -12,7 +12,6 @@ from ..reader import GGUFFile
 
 CLIP = "clip"  # general.architecture
 MMPROJ = "mmproj"  # general.type
-PREFIX = "mmproj-"  # of names of files
 
 
 class TowerHparams(FileKeys):
