@@ -37,6 +37,12 @@ class VisionGolden:
     def noise(self) -> dict[str, float]:
         return json.loads((self.golden.folder / "meta.json").read_text())["noise_f32_vs_f64"]
 
+    @cached_property
+    def features_noise(self) -> dict[str, float]:
+        """By image: the noise of its features."""
+        images = json.loads((self.golden.folder / "meta.json").read_text())["images"]
+        return {name: image["features_noise"] for name, image in images.items()}
+
     def image(self, name: str) -> dict[str, np.ndarray]:
         """What the processor and the tower make of one image."""
         with np.load(self.golden.folder / name.replace(".png", ".npz")) as file:
@@ -68,6 +74,25 @@ class VisionGolden:
             left = end
         assert not rows, "features are left over"
         return prompt
+
+
+def tiles_of(image: dict[str, np.ndarray], patch: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """The patches of one image, tile after tile, and (rows, columns) of patches of each tile."""
+    pixels = image["pixel_values"]
+    if "image_grid_thw" in image:
+        return pixels, [tuple(image["image_grid_thw"][0, 1:].tolist())]
+    if "spatial_shapes" in image:
+        sizes = [(rows, columns) for rows, columns in image["spatial_shapes"].tolist()]
+        return np.concatenate([tile[: r * c] for tile, (r, c) in zip(pixels, sizes, strict=True)]), sizes
+    if "image_position_ids" in image:
+        places = image["image_position_ids"][0]
+        real = places[:, 0] >= 0
+        columns, rows = (places.max(0) + 1).tolist()
+        return pixels[0, real], [(rows, columns)]
+    tiles = pixels.reshape(-1, *pixels.shape[-3:])
+    side = tiles.shape[-1] // patch
+    cut = tiles.reshape(len(tiles), 3, side, patch, side, patch).transpose(0, 2, 4, 1, 3, 5)
+    return cut.reshape(len(tiles) * side**2, -1), [(side, side)] * len(tiles)
 
 
 def _rows(image: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[int, np.ndarray], tuple[int, int] | None]:
