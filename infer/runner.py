@@ -352,6 +352,11 @@ class Runner:
                     f"the picture's rows have {shown.picture.rows.shape[1]} values, this model's {width}: they are of "
                     "another model."
                 )
+            if len(shown.picture.added) != (n := len(self.engine.network.picture_blocks)):
+                raise UsageError(
+                    f"the picture has {len(shown.picture.added)} sets of features for later layers, this model {n}: "
+                    "they are of another model."
+                )
             if self.memory.is_together and shown.n < len(shown.picture.ids):
                 raise UsageError("this model reads a picture whole: its tokens cannot be given in parts.")
             if self.memory.is_together and shown.n > self.n_ubatch:

@@ -121,8 +121,8 @@ CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
                 "tie_word_embeddings": True, "sliding_window": 9,
             },
             "vision_config": {
-                "num_hidden_layers": 3, "hidden_size": 24, "intermediate_size": 28, "num_attention_heads": 4,
-                "num_key_value_heads": 2, "patch_size": 6, "layer_types": ["conv", "full_attention", "conv"],
+                "num_hidden_layers": 3, "hidden_size": 24, "intermediate_size": 28, "num_attention_heads": 3,
+                "num_key_value_heads": 1, "patch_size": 6, "layer_types": ["conv", "full_attention", "conv"],
                 "conv_kernel_size": 5, "norm_eps": 3e-4, "spatial_merge_size": 3, "temporal_patch_size": 2,
                 "in_channels": 3, "rope_parameters": {"rope_theta": 700.0},
             },

@@ -1,5 +1,6 @@
 """Qwen2 and Qwen3: Llama with biases, then with norms on queries and keys, also with experts. arXiv:2505.09388"""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams, Qwen3VLHparams
@@ -43,6 +44,9 @@ class Qwen3VL(Qwen3):
 
     name = "qwen3vl"
     hparams = Qwen3VLHparams
+
+    def picture_blocks(self, h: Qwen3VLHparams) -> Sequence[int]:
+        return range(1, h.n_deepstack + 1)
 
     def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
         return with_axes(rope_of(h, w, n_rot, self.style), w, interleaved=True)

@@ -195,17 +195,18 @@ class Engine(ModelPrograms):
     def _with_pictures(self, segments: Sequence[Segment], moves: Sequence[Move], n_tok: int) -> Program:
         """The body's program for segments with pictures, whose rows are in place."""
         if self._pictures is None:
-            self._pictures = PicturePasses(self.batch, self.hparams.n_embd, self.n_ubatch)
-        passes = self._pictures
-        key = self.capacity(n_tok, self.n_ubatch), passes.fill(segments, moves)
-        if key not in passes.programs:
-            b = self._builder(key[0], passes.batch(key[1]))
+            blocks = self.network.picture_blocks
+            self._pictures = PicturePasses(self.batch, blocks, self.hparams.n_embd, self.n_ubatch)
+        passes, capacity = self._pictures, self.capacity(n_tok, self.n_ubatch)
+        passes.fill(segments, moves)
+        if capacity not in passes.programs:
+            b = self._builder(capacity, passes.batch)
             if (residual := self.network.add_body(b, self.memory)) is not None:
                 self.network.add_residual(b, residual)
             program = b.build()
             self.compile_program(program)
-            passes.programs[key] = program
-        return passes.programs[key]
+            passes.programs[capacity] = program
+        return passes.programs[capacity]
 
     def _compute(
         self, n_tok: int, rows: Sequence[int], targets: Sequence[int], wanted: str, body: Program | None = None

@@ -113,6 +113,7 @@ class Network:
         self.hparams: Hparams = self.family.hparams.read(gguf, self.family.name)
         self.weights = Weights(gguf, adapters, n_ctx)
         self.streams = self.family.streams(self.hparams)
+        self.picture_blocks = self.family.picture_blocks(self.hparams)
         self.blocks = range(self.hparams.n_run) if blocks is None else blocks
         self.is_first, self.is_last = self.blocks.start == 0, self.blocks.stop == self.hparams.n_run
         self.head: Head | None = None

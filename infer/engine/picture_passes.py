@@ -12,34 +12,29 @@ from .network import FixedRows
 from .pictures import Shown
 from .ubatch import Segment
 
-Blocks = frozenset[int]
-
 
 class PicturePasses:
-    """What an engine needs for passes with pictures, in addition to the control block of its other passes, `batch`."""
+    """What an engine needs for passes with pictures, in addition to the control block of its other passes, `batch`.
 
-    def __init__(self, batch: Batch, n_embd: int, n_ubatch: int) -> None:
-        self._batch, self._n_embd, self._n_ubatch = batch, n_embd, n_ubatch
+    blocks  before which each of the rows in `Picture.added` is added
+    """
+
+    def __init__(self, batch: Batch, blocks: Sequence[int], n_embd: int, n_ubatch: int) -> None:
         self._given, self._last, self._index = (aligned_empty(8 * n_ubatch).view(np.int64) for _ in range(3))
         self._positions = aligned_empty(8 * N_AXES * n_ubatch).view(np.int64).reshape(N_AXES, n_ubatch)
         self._index[:] = np.arange(n_ubatch)
         self._rows = FixedRows(n_embd, n_ubatch)
-        self._added: dict[int, FixedRows] = {}
-        self.programs: dict[tuple[int, Blocks], Program] = {}  # by capacity, and the blocks before which rows are added
-
-    def batch(self, blocks: Blocks) -> Batch:
-        """The batch of a program that adds rows before these blocks."""
+        self._added = [FixedRows(n_embd, n_ubatch) for _ in blocks]
+        self.programs: dict[int, Program] = {}  # by capacity
         pictures = PictureBatch(
-            self._given.ctypes.data, self._rows.rows, {block: self._added[block].rows for block in blocks},
+            self._given.ctypes.data, self._rows.rows,
+            {block: fixed.rows for block, fixed in zip(blocks, self._added, strict=True)},
             self._positions.ctypes.data, self._positions.strides[0], self._index.ctypes.data,
         )  # fmt: skip
-        return replace(self._batch, last=self._last.ctypes.data, pictures=pictures)
+        self.batch = replace(batch, last=self._last.ctypes.data, pictures=pictures)
 
-    def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> Blocks:
-        """Write what `Control.fill` does not; returns the blocks before which rows are added."""
-        blocks = frozenset(block for s in segments for shown in s.pictures for block in shown.picture.added)
-        for block in blocks - self._added.keys():
-            self._added[block] = FixedRows(self._n_embd, self._n_ubatch)
+    def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> None:
+        """Write what `Control.fill` does not."""
         first = 0
         for segment, move in zip(segments, moves, strict=True):
             n = len(segment.tokens)
@@ -50,20 +45,18 @@ class PicturePasses:
                 np.arange(move.position, move.position + n) if move.places is None else move.places
             )
             for shown in segment.pictures:
-                self._show(shown, first, move, blocks)
+                self._show(shown, first, move)
             first += n
-        return blocks
 
-    def _show(self, shown: Shown, first: int, move: Move, blocks: Blocks) -> None:
+    def _show(self, shown: Shown, first: int, move: Move) -> None:
         """Write the rows and positions of tokens of a picture. first: number of the segment's first token."""
         picture, n = shown.picture, shown.n
         part, taken = slice(first + shown.at, first + shown.at + n), slice(shown.first, shown.first + n)
         self._given[part] = 1
         self._last[part] = move.past + shown.at + n - 1
         self._rows.values[part] = picture.rows[taken]
-        for block in blocks:
-            rows = picture.added.get(block)
-            self._added[block].values[part] = 0.0 if rows is None else rows[taken]
+        for fixed, rows in zip(self._added, picture.added, strict=True):
+            fixed.values[part] = rows[taken]
         if move.places is not None:
             height, width = picture.grid
             is_end = taken.stop == len(picture.ids)

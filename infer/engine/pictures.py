@@ -1,7 +1,7 @@
 """Pictures as the model reads them: runs of tokens with rows in place of embeddings."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakSet
@@ -22,26 +22,26 @@ class Picture:
 
     rows    f32 [n, n_embd], in place of the tokens' embeddings
     grid    (rows, columns) of tokens, in this order
-    added   by block: f32 [n, n_embd], added to the residual stream before that block
+    added   more rows of this shape, each to be added to the residual stream before one of the model's blocks:
+            `Family.picture_blocks`
     name    what tells it from all other pictures: a digest of its pixels, the tower and the tower's settings; without a
             name, a digest of the rows
     """
 
     rows: Floats
     grid: tuple[int, int]
-    added: Mapping[int, Floats] = field(default_factory=dict)
+    added: Sequence[Floats] = ()
     name: bytes = b""
 
     def __post_init__(self) -> None:
         n, (height, width) = len(self.rows), self.grid
         if self.rows.ndim != 2 or not n or height * width != n or max(self.grid) > MOST_SPAN:
             raise UsageError(f"rows of the shape {self.rows.shape} are no picture of {height} x {width} tokens.")
-        for block, rows in self.added.items():
-            if rows.shape != self.rows.shape:
-                raise UsageError(f"rows of the shape {rows.shape} cannot be added to {self.rows.shape}, block {block}.")
-        arrays = (self.rows, *(self.added[block] for block in sorted(self.added)))
+        if any(rows.shape != self.rows.shape for rows in self.added):
+            raise UsageError(f"rows of the shapes {[rows.shape for rows in self.added]} beside {self.rows.shape}.")
+        arrays = (self.rows, *self.added)
         made = self.name or b"".join(hashlib.sha256(np.ascontiguousarray(a).tobytes()).digest() for a in arrays)
-        digest = hashlib.sha256(repr((made, self.grid, sorted(self.added))).encode()).digest()
+        digest = hashlib.sha256(repr((made, self.grid, len(self.added))).encode()).digest()
         object.__setattr__(self, "ids", picture_tokens(digest, n, max(self.grid)))
 
     ids: list[int] = field(init=False)
@@ -49,7 +49,7 @@ class Picture:
     @property
     def nbytes(self) -> int:
         """Bytes of its rows."""
-        return self.rows.nbytes + sum(rows.nbytes for rows in self.added.values())
+        return self.rows.nbytes + sum(rows.nbytes for rows in self.added)
 
 
 class Shown(NamedTuple):

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..kernels.attention.kv import CACHE_TYPES, F32_KV, PAGE
 from ..kernels.attention.rope import NEOX, rope
 from ..kernels.rows import elementwise
-from ..layers.attention import EncoderAttention
+from ..layers.attention import EncoderAttention, Pages
 from ..layers.base import Layer
 from ..memory import HybridMemory
-from ..program.builder import Builder, Rows
+from ..program.builder import Builder, Ref, Rows
 from .weights import TowerWeights
 
 TURNS = "turns"  # the name of the rows of cos and sin of each patch
@@ -28,6 +29,18 @@ class PatchAttention(EncoderAttention):
                 rope, ctl=b.batch.ctl, pos=b.batch.rope_pos, x=rows, n_head=heads, d_head=self.d_head,
                 n_rot=self.d_head, table=b.named[TURNS].ref, style=NEOX,
             )  # fmt: skip
+
+
+@dataclass
+class SharedPages(PatchAttention):
+    """Attention whose keys and values may be of other rows than its queries: `reserve`, `store`, then `attend`."""
+
+    def reserve(self, b: Builder, memory: HybridMemory) -> None:
+        """Make room for the keys and values of the windows whose pages the memory's table lists."""
+        table = memory.attention.table
+        size = (int(table.max()) + 1) * PAGE * self.n_kv * F32_KV.row_bytes(self.d_head)
+        keys, values = (Ref(b.buffer(size)) for _ in range(2))
+        self._pages = Pages(keys, values, table.ctypes.data, table.strides[0], CACHE_TYPES["f32"])
 
 
 class Stream:
@@ -57,19 +70,19 @@ class Stream:
 
 @dataclass
 class TowerBlock:
-    """x += attention(norm(x)); x += feed_forward(norm(x)). norms: names of the two norms."""
+    """x += mixer(norm(x)); x += feed_forward(norm(x)). norms: names of the two norms."""
 
     layer: int
     n_embd: int
-    attention: PatchAttention
+    mixer: Layer
     feed_forward: Layer
     norms: Sequence[str] = ("ln1", "ln2")
 
     def load(self, w: TowerWeights) -> None:
         self.weights = [w.norm(f"v.blk.{self.layer}.{name}", self.n_embd) for name in self.norms]
-        self.attention.load(w)
+        self.mixer.load(w)
         self.feed_forward.load(w)
 
     def build(self, stream: Stream, memory: HybridMemory) -> None:
-        for norm, layer in zip(self.weights, (self.attention, self.feed_forward), strict=True):
+        for norm, layer in zip(self.weights, (self.mixer, self.feed_forward), strict=True):
             stream.add(layer.build(stream.b, stream.normed(norm), memory))

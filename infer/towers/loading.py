@@ -14,8 +14,11 @@ from .tower import VisionTower
 # clip.projector_type -> module and class
 _HOMES = {
     "gemma3": "siglip.Gemma3Vl",
+    "gemma4v": "gemma4_vl.Gemma4Vl",
+    "granite4_vision": "granite4_vision.Granite4Vision",
     "idefics3": "siglip.SmolVlm",
     "lfm2": "siglip.Lfm2Vl",
+    "lfm3": "lfm3_vl.Lfm3Vl",
     "qwen2.5vl_merger": "qwen25_vl.Qwen25Vl",
     "qwen3vl_merger": "qwen_vl.QwenVl",
 }

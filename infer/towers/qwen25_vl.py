@@ -26,9 +26,10 @@ class Qwen25Vl(FirstFrame):
         h = self.hparams
         n, self.n_merge = h.n_embd, h.n_merge
         self.patch = w.patches(n, h.patch_size)
-        self.blocks = []
+        self.blocks, self.attention = [], []
         for i in range(h.n_layer):
             attention = PatchAttention(i, n, h.n_head, h.n_head, n // h.n_head, turned=True)
+            self.attention.append(attention)
             self.blocks.append(TowerBlock(i, n, attention, GatedFeedForward(i, n, h.n_ff)))
             self.blocks[-1].load(w)
         self.merger = Merger(w, "v.post_ln", ("mm.0", "mm.2"), (n, n * h.n_merge**2, h.n_out))
@@ -61,8 +62,8 @@ class Qwen25Vl(FirstFrame):
         lengths = [h.n_merge**2 * len(window) for window in self._windows(tile.rows, tile.columns)]
         apart, pages = tile.windows(lengths), tile.texts(lengths)
         stream = Stream(b, b.matmul(tile.patches, self.patch, "patch_embd"), h.eps)
-        for block, is_full in zip(self.blocks, h.is_full, strict=True):
-            block.attention.n_text = 1 if is_full else len(lengths)
+        for block, attention, is_full in zip(self.blocks, self.attention, h.is_full, strict=True):
+            attention.n_text = 1 if is_full else len(lengths)
             with tile.within(tile.batch if is_full else apart):
                 block.build(stream, tile.memory if is_full else pages)
         return [self.merger.add(tile, stream.rows(), h.eps)]

@@ -1,5 +1,7 @@
 """SigLIP: learned positions, pre-norm blocks; with the projectors of SmolVLM, LFM2-VL, Gemma 3. arXiv:2303.15343"""
 
+from typing import ClassVar
+
 import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
@@ -18,10 +20,11 @@ from .weights import Linear, TowerWeights
 class Siglip(VisionTower):
     """SigLIP. Patches come in raster order and are read block by block: a projector takes neighbours."""
 
+    is_square: ClassVar[bool] = True  # positions are for one size alone
+
     def load(self, w: TowerWeights) -> None:
         h = self.hparams
-        self.n_merge = h.n_merge
-        n = h.n_embd
+        n, self.n_merge = h.n_embd, self.merged()
         matrix = w.patches(n, h.patch_size, channels_last=self.channels_last)
         self.patch = Linear("patch_embd", matrix, w.vector("v.patch_embd.bias", n))
         self.positions = w.array("v.position_embd.weight", *w.gguf.info("v.position_embd.weight").shape[:1], n)
@@ -31,6 +34,11 @@ class Siglip(VisionTower):
             self.blocks.append(TowerBlock(i, n, attention, FeedForward(i, n, h.n_ff, act=gelu_tanh)))
             self.blocks[-1].load(w)
         self.load_end(w)
+
+    def merged(self) -> int:
+        """Patches of a side of a block."""
+        n: int = self.hparams.n_merge
+        return n
 
     def load_end(self, w: TowerWeights) -> None:
         """Load what follows the blocks."""
@@ -51,10 +59,13 @@ class Siglip(VisionTower):
 
     def positions_of(self, rows: int, columns: int) -> Floats:
         """Learned positions in raster order."""
-        side = round(len(self.positions) ** 0.5)
-        if (rows, columns) != (side, side):
-            raise UsageError(f"a tile of {rows} x {columns} patches, the tower reads tiles of {side} x {side}.")
         return self.positions
+
+    def check_size(self, rows: int, columns: int) -> None:
+        super().check_size(rows, columns)
+        side = round(len(self.positions) ** 0.5)
+        if self.is_square and (rows, columns) != (side, side):
+            raise UsageError(f"a tile of {rows} x {columns} patches, the tower reads tiles of {side} x {side}.")
 
     def add(self, tile: Tile) -> list[Rows]:
         b = tile.b
@@ -93,6 +104,7 @@ class Lfm2Vl(Siglip):
     """LFM2-VL: positions for any grid; patches of a block side by side, a norm, two layers with GELU. Of Liquid AI."""
 
     channels_last = True
+    is_square = False
     EPS = 1e-5  # of the projector's norm
 
     def load_projector(self, w: TowerWeights) -> None:
@@ -119,9 +131,11 @@ class Gemma3Vl(Siglip):
 
     USUAL_MERGE = 4  # patches of a side of a block, if the file does not say
 
+    def merged(self) -> int:
+        return super().merged() or self.USUAL_MERGE
+
     def load_projector(self, w: TowerWeights) -> None:
         h = self.hparams
-        self.n_merge = h.n_merge or self.USUAL_MERGE
         self.norm = w.vector("mm.soft_emb_norm.weight", h.n_embd)
         shape = w.gguf.info("mm.input_projection.weight").shape
         if shape == (h.n_out, h.n_embd):

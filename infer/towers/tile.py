@@ -1,6 +1,6 @@
 """The program for one size of tiles: its inputs, the control block of its ops, and its outputs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,6 +10,7 @@ from ..kernels.rows import elementwise
 from ..kernels.rows.mean_rows import mean_rows
 from ..memory import HybridMemory
 from ..program.builder import Batch, Builder, Columns, Program, Rows, aligned_empty, round_up
+from .clamps import ClampingBuilder, Clamps
 
 
 class Tile:
@@ -19,12 +20,15 @@ class Tile:
     memory   has the table of pages of the keys and values, which layers keep only within a pass
     """
 
-    def __init__(self, rows: int, columns: int, n_values: int, n_threads: int, *, exact: bool) -> None:
+    def __init__(
+        self, rows: int, columns: int, n_values: int, n_threads: int, *, exact: bool, clamps: Mapping[str, Clamps]
+    ) -> None:
         self.rows, self.columns, self.n = rows, columns, rows * columns
         self._kept: list[np.ndarray] = []
+        self._memories: list[HybridMemory] = []  # whose tables the program reads
         n = self.n
         self.batch = self._batch(n, np.zeros(n, np.int64), np.arange(n), np.full(n, n - 1))
-        self.b = Builder(n, n_threads, exact=exact, batch=self.batch)
+        self.b: Builder = ClampingBuilder(n, n_threads, exact=exact, batch=self.batch, clamps=clamps)
         self.memory = self.texts([n])
         self.patches = self.constant_rows(np.zeros((n, n_values), np.float32))
         self.values = self._kept[-1]
@@ -60,6 +64,7 @@ class Tile:
             pages = pages_of(length)
             memory.attention.table[i, :pages] = np.arange(first, first + pages)
             first += pages
+        self._memories.append(memory)
         return memory
 
     # --- batches ---
@@ -71,12 +76,12 @@ class Tile:
         unused = dict.fromkeys(("n_seg", "n_out", "seg", "out_index", "targets", "all_outputs", "tokens"), 0)
         return Batch(n_tok=ctl, ctl=ctl, all_tokens=groups, pictures=None, **at, **unused)
 
-    def windows(self, lengths: list[int]) -> Batch:
-        """The batch in which runs of patches of these lengths see only themselves."""
+    def windows(self, lengths: list[int], seen: list[int] | None = None) -> Batch:
+        """The batch in which runs of rows of these lengths see only themselves, or as many rows of others as `seen`."""
         slots = np.repeat(np.arange(len(lengths)), lengths)
         starts = np.cumsum([0, *lengths[:-1]])
         pos = np.arange(sum(lengths)) - starts[slots]
-        return self._batch(sum(lengths), slots, pos, np.asarray(lengths)[slots] - 1)
+        return self._batch(sum(lengths), slots, pos, np.asarray(seen or lengths)[slots] - 1)
 
     @contextmanager
     def within(self, batch: Batch) -> Iterator[None]:

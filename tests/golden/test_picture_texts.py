@@ -192,7 +192,7 @@ def test_the_text_decides_nothing_alone(seeing: Seeing) -> None:
     dark = PicturePrompt()
     ids = list(prompt.ids)
     for (begin, end), picture in zip(prompt.runs(), prompt.pictures, strict=True):
-        added = {block: np.zeros_like(rows) for block, rows in picture.added.items()}
+        added = [np.zeros_like(rows) for rows in picture.added]
         dark.pictures.append(Picture(np.zeros_like(picture.rows), picture.grid, added))
         seeing.model.runner.pictures.add(dark.pictures[-1])
         ids[begin:end] = dark.pictures[-1].ids

@@ -1,12 +1,13 @@
 """Vision towers: the reference's pixels give its features."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from golden.models import Golden
-from golden.vision_goldens import VISION, VisionGolden, tiles_of
+from golden.vision_goldens import VISION, VisionGolden, features_of, tiles_of, used_features
 
 from hybrid.infer.towers.loading import load_tower
 
@@ -21,12 +22,12 @@ def test_features(name: str, golden: Callable[[str], Golden], converted: Callabl
     for image, noise in reference.features_noise.items():
         arrays = reference.image(image)
         patches, sizes = tiles_of(arrays, tower.hparams.patch_size)
-        pictures = tower.encode(patches, sizes)
-        pairs = [(np.concatenate([picture.rows for picture in pictures]), arrays["features"])]
-        for block in pictures[0].added:
-            rows = np.concatenate([picture.added[block] for picture in pictures])
-            pairs.append((rows, arrays[f"deepstack_{block - 1}"]))
-        for got, want in pairs:
+        config = json.loads((reference.golden.source / "config.json").read_text())
+        part = tower.grid(*sizes[0])[0]
+        used = used_features(arrays, config.get("image_grid_pinpoints"), sizes[0][0] * tower.hparams.patch_size, part)
+        pictures = tower.encode(patches, sizes, unpadded=used)
+        sets = zip(*([picture.rows, *picture.added] for picture in pictures), strict=True)
+        for got, want in zip(map(np.concatenate, sets), features_of(arrays), strict=True):
             error = np.abs(got - want).max()
             print(f"{name} {image}: max error {error:.1e}, noise {noise:.1e}")
             assert got.shape == want.shape

@@ -10,7 +10,9 @@ from golden.models import Golden
 
 from hybrid.infer.engine.pictures import Picture
 
-VISION = ("qwen35-vl", "gemma3-vl", "gemma4-vl")
+VISION = (
+    "qwen35-vl", "smolvlm", "lfm2-vl", "gemma3-vl", "qwen3-vl", "qwen25-vl", "lfm3-vl", "gemma4-vl", "granite4-vision",
+)  # fmt: skip
 PROMPTS = ("img1", "img2")
 
 
@@ -43,6 +45,12 @@ class VisionGolden:
         images = json.loads((self.golden.folder / "meta.json").read_text())["images"]
         return {name: image["features_noise"] for name, image in images.items()}
 
+    @cached_property
+    def image_token(self) -> int:
+        config = json.loads((self.golden.source / "config.json").read_text())
+        token: int = config["image_token_id"] if "image_token_id" in config else config["image_token_index"]
+        return token
+
     def image(self, name: str) -> dict[str, np.ndarray]:
         """What the processor and the tower make of one image."""
         with np.load(self.golden.folder / name.replace(".png", ".npz")) as file:
@@ -51,10 +59,10 @@ class VisionGolden:
     def prompt(self, name: str) -> PicturePrompt:
         """The prompt, with the reference's own features in place of its pictures."""
         described: dict[str, Any] = self.golden.prompts[name]
-        mask = self.golden.logits[f"{name}_image_token_mask"].reshape(-1).astype(bool)
         images = [self.image(image) for image in described["images"]]
         rows = [_rows(image) for image in images]
         prompt, ids, at, left = PicturePrompt(), described["ids"], 0, 0  # at: in the rows of images[0]
+        mask = [token == self.image_token for token in ids]
         while left < len(ids):
             end = left
             while end < len(ids) and mask[end] == mask[left]:
@@ -62,7 +70,7 @@ class VisionGolden:
             if mask[left]:
                 features, added, grid = rows[0]
                 part = slice(at, at + end - left)
-                own = {block: values[part] for block, values in added.items()}
+                own = [values[part] for values in added]
                 picture = Picture(features[part], grid or (1, end - left), own)
                 prompt.pictures.append(picture)
                 prompt.ids += picture.ids
@@ -95,11 +103,46 @@ def tiles_of(image: dict[str, np.ndarray], patch: int) -> tuple[np.ndarray, list
     return cut.reshape(len(tiles) * side**2, -1), [(side, side)] * len(tiles)
 
 
-def _rows(image: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[int, np.ndarray], tuple[int, int] | None]:
-    """The features, what is added before each block, and rows and columns of tokens, if it matters."""
-    added = {int(name[10:]) + 1: values for name, values in image.items() if name.startswith("deepstack_")}
-    added |= {int(name[14:]): values for name, values in image.items() if name.startswith("features_layer")}
-    features = image["features"] if "features" in image else np.zeros_like(next(iter(added.values())))
+@dataclass(frozen=True)
+class UsedFeatures:
+    """What is no padding, in the grid of all tiles' features."""
+
+    rows: int
+    columns: int
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+def used_features(image: dict[str, np.ndarray], pinpoints: Any, tile: int, part: int) -> UsedFeatures | None:
+    """For Granite: the tiles have `part` x `part` features and tile x tile pixels. None: another model's image."""
+    if "features_layer0" not in image:
+        return None
+    height, width = image["image_sizes"][0].tolist()
+
+    def fit(size: list[int]) -> tuple[int, int]:
+        scale = min(size[0] / height, size[1] / width)
+        reached = min(int(height * scale) * int(width * scale), height * width)
+        return reached, reached - size[0] * size[1]
+
+    rows, columns = (side // tile * part for side in max(pinpoints, key=fit))
+    if width / height > columns / rows:
+        cut = (rows - int(round(height * columns / width, 7))) // 2
+        return UsedFeatures(rows, columns, cut, rows - cut, 0, columns)
+    cut = (columns - int(round(width * rows / height, 7))) // 2
+    return UsedFeatures(rows, columns, 0, rows, cut, columns - cut)
+
+
+def features_of(image: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The features of an image, then further ones for later layers."""
+    further = ("features", "deepstack_", "features_layer")
+    return [image[name] for prefix in further for name in sorted(image) if name.rstrip("0123456789") == prefix]
+
+
+def _rows(image: dict[str, np.ndarray]) -> tuple[np.ndarray, list[np.ndarray], tuple[int, int] | None]:
+    """The features, further ones, and rows and columns of tokens, if it matters."""
+    features, *added = features_of(image)
     grid = None
     if "image_grid_thw" in image:
         _, height, width = image["image_grid_thw"][0].tolist()

@@ -202,6 +202,116 @@ def gemma3_vl(f: TwinFile, patches: F64, rows: int, columns: int) -> list[F64]:
     return [y @ (matrix.T if matrix.shape[1] == y.shape[1] else matrix)]
 
 
+def lfm3_vl(f: TwinFile, patches: F64, rows: int, columns: int) -> list[F64]:
+    h, eps, m = f.h, f.h.eps, f.h.n_merge
+    places = _places(rows, columns)
+    x = f.norm(_frames(f, patches), "v.norm_embd", eps)
+    for i in range(h.n_layer):
+        p = f"v.blk.{i}."
+        y = f.norm(x, f"{p}ln1", eps)
+        if h.n_head_kv[i]:
+            q = heads(f.linear(y, f"{p}attn_q"), h.n_head)
+            k, v = (heads(f.linear(y, f"{p}attn_{part}"), h.n_head_kv[i]) for part in "kv")
+            q, k = (turned(f.norm(part, f"{p}attn_{name}_norm", eps), *places, h.freq_base) for part, name in
+                    ((q, "q"), (k, "k")))  # fmt: skip
+            y = f.linear(attend(q, k, v, q.shape[2] ** -0.5), f"{p}attn_out")
+        else:
+            before, after, value = np.split(f.linear(y, f"{p}shortconv.in_proj"), 3, axis=1)
+            taps, u = f.tensors[f"{p}shortconv.conv.weight"], before * value
+            out = np.zeros_like(u)
+            for r in range(rows):
+                for c in range(columns):
+                    for i_, j in np.ndindex(taps.shape[1:]):
+                        down, across = r + i_ - taps.shape[1] // 2, c + j - taps.shape[2] // 2
+                        if 0 <= down < rows and 0 <= across < columns:
+                            out[r * columns + c] += taps[:, i_, j] * u[down * columns + across]
+            y = f.linear(after * out, f"{p}shortconv.out_proj")
+        x = x + y
+        y = f.norm(x, f"{p}ln2", eps)
+        x = x + f.linear(silu(f.linear(y, f"{p}ffn_gate")) * f.linear(y, f"{p}ffn_up"), f"{p}ffn_down")
+    y = beside(f.norm(x, "mm.input_norm", 1e-6), rows, columns, m)
+    return [f.linear(gelu(f.linear(y, "mm.1")), "mm.2")]
+
+
+def gemma4_vl(f: TwinFile, patches: F64, rows: int, columns: int) -> list[F64]:
+    h, eps = f.h, f.h.eps
+
+    def linear(x: F64, name: str) -> F64:
+        ends = {"input_min": -math.inf, "input_max": math.inf, "output_min": -math.inf, "output_max": math.inf}
+        low, high, least, most = (f.tensors.get(f"{name}.{end}", np.array([other]))[0] for end, other in ends.items())
+        return np.minimum(np.maximum(f.linear(np.minimum(np.maximum(x, low), high), name), least), most)
+
+    row, column = _places(rows, columns)
+    table = f.tensors["v.position_embd.weight"]
+    x = np.einsum("ncyx,dcyx->nd", 2 * (patches[:, :, 0] - 0.5), f.tensors["v.patch_embd.weight"])
+    x = x + table[0, column] + table[1, row]
+    for i in range(h.n_layer):
+        p = f"v.blk.{i}."
+        y = f.norm(x, f"{p}ln1", eps)
+        q = heads(linear(y, f"{p}attn_q"), h.n_head)
+        k, v = (linear(y, f"{p}attn_{part}").reshape(len(y), -1, q.shape[2]) for part in "kv")
+        q, k = f.norm(q, f"{p}attn_q_norm", eps), f.norm(k, f"{p}attn_k_norm", eps)
+        v = v / np.sqrt((v**2).mean(-1, keepdims=True) + eps)
+        q, k = (_halves(part, column, row, h.freq_base) for part in (q, k))
+        x = x + f.norm(linear(attend(q, k, v, 1.0), f"{p}attn_out"), f"{p}attn_post_norm", eps)
+        y = f.norm(x, f"{p}ln2", eps)
+        y = linear(gelu_tanh(linear(y, f"{p}ffn_gate")) * linear(y, f"{p}ffn_up"), f"{p}ffn_down")
+        x = x + f.norm(y, f"{p}ffn_post_norm", eps)
+    m = h.n_merge
+    y = beside(x, rows, columns, m).reshape(-1, m * m, x.shape[1]).mean(1) * math.sqrt(x.shape[1])
+    if "v.std_bias" in f.tensors:
+        y = (y - f.tensors["v.std_bias"]) * f.tensors["v.std_scale"]
+    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + eps)
+    return [y @ f.tensors["mm.input_projection.weight"].T]
+
+
+def _halves(x: F64, first: F64, second: F64, base: float) -> F64:
+    """Each half of a head rotates by its own places."""
+    out, half = x.copy(), x.shape[2] // 2
+    for start, places in ((0, first), (half, second)):
+        for j in range(half // 2):
+            angle = places * base ** (-2 * j / half)
+            c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+            a, b = x[..., start + j], x[..., start + half // 2 + j]
+            out[..., start + j], out[..., start + half // 2 + j] = a * c - b * s, a * s + b * c
+    return out
+
+
+def granite4_vision(f: TwinFile, patches: F64, rows: int, columns: int) -> list[F64]:
+    """Features of one tile, in raster order."""
+    h, side, n_query = f.h, f.h.window_side, f.h.query_side
+    cell, made = side // n_query, []
+    for k, (block, offset) in enumerate(zip(h.layers, h.offsets, strict=True)):
+        p = f"v.proj_blk.{k}."
+        x = f.norm(siglip(f, patches, f.tensors["v.position_embd.weight"], block + 1), f"{p}norm", 1e-6)
+        grid = x.reshape(rows, columns, -1)
+        out = np.zeros((rows // cell, columns // cell, h.n_out))
+        for top in range(0, rows, side):
+            for left in range(0, columns, side):
+                window = grid[top : top + side, left : left + side]
+                asked = []
+                for r in range(0, side, cell):
+                    for c in range(0, side, cell):
+                        part = window[r : r + cell, c : c + cell]
+                        asked.append(part.mean((0, 1)) if offset < 0 else part[offset // 2, offset % 2])
+                y = np.array(asked) + f.tensors[f"{p}query"].reshape(n_query**2, -1)
+                seen = window.reshape(side * side, -1) + f.tensors[f"{p}img_pos"].reshape(side * side, -1)
+                y = f.norm(y, f"{p}post_norm", h.eps_projector)
+                for part in ("self_attn", "cross_attn"):
+                    keys = y if part == "self_attn" else seen
+                    n_head = max(1, x.shape[1] // 64)
+                    q = heads(f.linear(y, f"{p}{part}_q"), n_head)
+                    key, v = (heads(f.linear(keys, f"{p}{part}_{name}"), n_head) for name in "kv")
+                    more = f.linear(attend(q, key, v, q.shape[2] ** -0.5), f"{p}{part}_out")
+                    y = f.norm(y + more, f"{p}{part}_norm", h.eps_projector)
+                more = f.linear(gelu(f.linear(y, f"{p}ffn_up")), f"{p}ffn_down")
+                y = f.linear(f.norm(y + more, f"{p}ffn_norm", h.eps_projector), f"{p}linear")
+                at = slice(top // cell, top // cell + n_query), slice(left // cell, left // cell + n_query)
+                out[at] = y.reshape(n_query, n_query, -1)
+        made.append(out.reshape(-1, h.n_out))
+    return made
+
+
 # by clip.projector_type
 PASSES: dict[str, Callable[[TwinFile, F64, int, int], list[F64]]] = {
     "qwen3vl_merger": qwen3_vl,
@@ -209,4 +319,7 @@ PASSES: dict[str, Callable[[TwinFile, F64, int, int], list[F64]]] = {
     "idefics3": smolvlm,
     "lfm2": lfm2_vl,
     "gemma3": gemma3_vl,
+    "lfm3": lfm3_vl,
+    "gemma4v": gemma4_vl,
+    "granite4_vision": granite4_vision,
 }
