@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.ggml.vision.settings import PictureSettings
-from hybrid.quant.ggml.vision.tower import CLIP, MMPROJ, TOWERS, TowerHparams
+from hybrid.quant.ggml.vision.tower import TOWERS, TowerHparams
+from hybrid.quant.ggml.vision_names import CLIP, MMPROJ
 
 from ..architectures.family import Family, Row, Shapes, row
 from ..checkpoint import Config

@@ -11,6 +11,7 @@ from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import Remedy, UnsupportedError, shown
 from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.vision_names import CLIP
 
 from ..architectures import ENCODERS, FAMILIES, Family
 from ..kernels import execute
@@ -36,6 +37,8 @@ def family_of(gguf: GGUFFile) -> Family:
             f"{gguf.path.name} is an encoder ({arch}): it makes embeddings only.",
             remedy=Remedy.EMBEDDINGS,
         )
+    if arch == CLIP:
+        raise UnsupportedError(f"{gguf.path.name} is a vision tower, not a model. Give the file of its text model.")
     if arch not in FAMILIES:
         near = ", ".join(difflib.get_close_matches(arch, FAMILIES, n=3))
         found = f"{gguf.path.name}: architecture {shown(repr(arch), 60)} is not supported"

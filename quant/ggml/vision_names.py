@@ -1,7 +1,9 @@
-"""The name of the file with a vision tower beside its model's file."""
+"""Names about files with vision towers: in their metadata, and of the file beside its model's."""
 
 from pathlib import Path
 
+CLIP = "clip"  # general.architecture
+MMPROJ = "mmproj"  # general.type
 PREFIX = "mmproj-"
 
 

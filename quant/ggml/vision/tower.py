@@ -9,9 +9,7 @@ from typing import ClassVar
 from ..errors import FormatError, UnsupportedError, shown
 from ..families.hparams import FileKeys, key
 from ..reader import GGUFFile
-
-CLIP = "clip"  # general.architecture
-MMPROJ = "mmproj"  # general.type
+from ..vision_names import CLIP
 
 
 class TowerHparams(FileKeys):
@@ -121,15 +119,17 @@ def is_tower(gguf: GGUFFile) -> bool:
 def projector_of(gguf: GGUFFile) -> str:
     """The kind of tower and projector. FormatError: the file has no tower; UnsupportedError: an unknown one."""
     if not is_tower(gguf):
-        arch = shown(str(gguf.get("general.architecture", "unknown")))
-        raise FormatError(f"{gguf.path.name} holds no vision tower but a model of architecture {arch}.")
+        arch = shown(str(gguf.get("general.architecture", "unknown")), 60)
+        raise FormatError(
+            f"{gguf.path.name} holds no vision tower but a model of architecture {arch}. Give the model's mmproj file."
+        )
     kind = gguf.get("clip.vision.projector_type", gguf.get("clip.projector_type", ""))
-    if kind not in TOWERS:
+    if not isinstance(kind, str) or kind not in TOWERS:
         raise UnsupportedError(
             f"{gguf.path.name}: clip.projector_type is {shown(repr(kind), 60)}, expected one of {', '.join(TOWERS)}. "
             "Give the file with the vision tower of a supported model."
         )
-    return str(kind)
+    return kind
 
 
 def read_tower(gguf: GGUFFile) -> TowerHparams:

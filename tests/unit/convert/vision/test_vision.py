@@ -82,7 +82,7 @@ def test_types(name: str, checkpoint: Make, tmp_path: Path) -> None:
 
 
 def test_rows_of_whole_blocks_are_quantized(checkpoint: Make, tmp_path: Path) -> None:
-    folder = checkpoint("lfm3-vl", "wide", wide=32)
+    folder = checkpoint("lfm3-vl", "wide", wide=96)
     with GGUFFile.open(tower_of(convert(folder, tmp_path / "x.gguf", outtype="q8_0"))) as file:
         kinds = {name: info.type for name, info in file.tensors.items() if len(info.shape) == 2}
     assert {name for name, kind in kinds.items() if kind is GGMLType.Q8_0} > {"v.blk.0.ffn_up.weight", "mm.1.weight"}
