@@ -1,4 +1,4 @@
-"""Keys of towers: which file has a tower, what is read, and files that lie."""
+"""Keys of towers: which file has a tower, how its keys are read, and files that lie."""
 
 from collections.abc import Callable
 from pathlib import Path
