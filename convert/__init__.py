@@ -1,6 +1,7 @@
 """Converts a Hugging Face checkpoint to GGUF, without torch and in constant memory.
 
-    convert, plan     write a checkpoint as a GGUF file; plan it only
+    convert, plan     write a checkpoint as a GGUF file, and its vision tower as a second one; plan it only
+    convert_vision    write only the vision tower
     verify            compare a file with the checkpoint it was made from
     convert_lora      convert a LoRA adapter of PEFT
     ARCHITECTURES     the known architectures with their families
@@ -11,7 +12,7 @@ Long operations accept a callback progress(name, done, total); errors are `hybri
 from hybrid.quant.ggml.progress import Progress
 
 from .architectures import ARCHITECTURES
-from .convert import ConvertReport, convert, plan
+from .convert import ConvertReport, convert, convert_vision, plan
 from .lora import LoraReport, convert_lora
 from .planned import ConvertPlan, PlannedTensor
 from .verify import VerifyReport, verify
@@ -26,6 +27,7 @@ __all__ = [
     "VerifyReport",
     "convert",
     "convert_lora",
+    "convert_vision",
     "plan",
     "verify",
 ]

@@ -5,12 +5,14 @@ A field is either used: the family asks for it (`Config.looked` records that); o
 named in a note. docs/config-fields.md lists all fields.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hybrid.quant.ggml.errors import shown
 
 from .architectures.family import Family
+from .architectures.unused_fields import ONLY_PICTURES
 from .checkpoint import Config
+from .vision.processor import PictureConfig
 
 # By reason, for every family; also for the text part of a multimodal config.
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
@@ -57,8 +59,6 @@ REFUSED: Mapping[str, tuple[object, ...]] = {
     "add_cross_attention": (False,),
 }
 
-# Objects that hold fields of a model, not the parts of one setting.
-_MODELS = ("text_config.", "ssm_cfg.")
 # Objects that are checked elsewhere: the tensors show how they are quantized, and other layouts are refused.
 _OTHERS = ("quantization_config", "compression_config", "quantization")
 _ROPE = ("rope_parameters", "rope_scaling")
@@ -66,7 +66,7 @@ _ROPE = ("rope_parameters", "rope_scaling")
 
 def without_effect(family: type[Family] | Family, path: str) -> str | None:
     """Why the field at a dotted path has no effect; None if the table does not list it."""
-    name = _plain(path)
+    name = _plain(family, path)
     while name and not (why := family.without_effect.get(name) or _REASONS.get(name)):
         name = name.rpartition(".")[0]  # the object around it
     return why if name else None
@@ -74,11 +74,11 @@ def without_effect(family: type[Family] | Family, path: str) -> str | None:
 
 def condition(family: type[Family] | Family, path: str) -> str | None:
     """When the field at a dotted path is used; None: always."""
-    return family.conditional.get(_plain(path))
+    return family.conditional.get(_plain(family, path))
 
 
-def _plain(path: str) -> str:
-    for prefix in _MODELS:
+def _plain(family: type[Family] | Family, path: str) -> str:
+    for prefix in family.own_objects:
         path = path.removeprefix(prefix)
     return path
 
@@ -93,13 +93,29 @@ def refuse_what_none_can(config: Config, family: type[Family]) -> None:
 def notes(config: Config, family: Family) -> Iterator[str]:
     """Notes on fields that nobody asked for and no table lists, and on fields that another spelling contradicts.
     `config`: a whole file, after everything was read from it."""
-    unknown = [path for path in paths(config) if not (without_effect(family, path) or condition(family, path))]
+    yield from _unknown(config, family, paths(config))
+    for path, by in (config.looked.ignored() | dict(_outside(config))).items():
+        yield f"{config.where}: {shown(path)} is ignored, because {shown(by)} says otherwise"
+
+
+def tower_notes(config: PictureConfig, tower: Family, text: type[Family]) -> Iterator[str]:
+    """As `notes`, for a vision tower. text: the family of its text model, whose notes are on all other fields."""
+    own = {name for name, why in text.without_effect.items() if why == ONLY_PICTURES}
+    yield from _unknown(config, tower, (path for path in paths(config) if path.partition(".")[0] in own))
+    for part in (config.processor, config.outer):
+        yield from _unknown(part, tower, paths(part))
+        yield from (
+            f"{part.where}: {a} is ignored, because {b} says otherwise" for a, b in part.looked.ignored().items()
+        )
+
+
+def _unknown(config: Config, family: Family, paths: Iterable[str]) -> Iterator[str]:
+    """A note that names those of the paths that no table lists."""
+    unknown = [path for path in paths if not (without_effect(family, path) or condition(family, path))]
     if unknown:
         more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
         names = ", ".join(map(shown, unknown[:8]))
         yield f"{config.where}: {names}{more} unknown for this architecture, and ignored"
-    for path, by in (config.looked.ignored() | dict(_outside(config))).items():
-        yield f"{config.where}: {shown(path)} is ignored, because {shown(by)} says otherwise"
 
 
 def paths(config: Config) -> Iterator[str]:
@@ -109,7 +125,7 @@ def paths(config: Config) -> Iterator[str]:
     def below(data: Mapping[str, object], prefix: str) -> Iterator[str]:
         for key, value in data.items():
             path = prefix + key
-            if isinstance(value, dict) and path in looked.sections and _plain(path) not in _OTHERS:
+            if isinstance(value, dict) and path in looked.sections and path.removeprefix("text_config.") not in _OTHERS:
                 yield from below(value, path + ".")
             elif value is not None and path not in looked.used and path not in looked.expected:
                 yield path

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.vision_names import PREFIX, vision_path
 
-from .plan import PreparedConversion, prepare
+from .plan import PreparedConversion, has_tower, in_tower, prepare
 from .planned import ConvertPlan
 from .stream import in_order
 from .tensor_parts import Spread, check, parts_of
@@ -35,6 +37,12 @@ class ConvertReport:
     n_files: int
     seconds: float
     notes: tuple[str, ...]
+    vision: "ConvertReport | None" = None  # of the file with the vision tower
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """Notes on both files."""
+        return (*self.notes, *(self.vision.notes if self.vision else ()))
 
     def __str__(self) -> str:
         rate = size_text(self.nbytes / max(self.seconds, 1e-9))
@@ -43,7 +51,8 @@ class ConvertReport:
             f"{self.output}: {self.architecture}, {self.file_type.name}, {self.n_tensors} tensors, "
             f"{self.n_params / 1e6:,.2f} M weights, {size_text(self.nbytes)}{files} in {self.seconds:.1f} s ({rate}/s)"
         ]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        tower = [str(self.vision)] if self.vision else []
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *tower])
 
 
 def plan(
@@ -55,20 +64,25 @@ def plan(
     metadata: Path | None = None,
     model_name: str | None = None,
     heads: bool = True,
+    vision: bool = True,
 ) -> ConvertPlan:
     """The plan of a conversion, after all checks but the check of the weights' values."""
-    return prepare(
+    text, tower = _both(
         src,
+        vision and not vocab_only,
         file_type=outtype,
         tokenizer=tokenizer,
         vocab_only=vocab_only,
         metadata=metadata,
         model_name=model_name,
         heads=heads,
-    ).plan
+    )
+    if tower is None:
+        return text.plan
+    return replace(text.plan, vision=replace(tower.plan, output=beside(text.plan, tower.plan, None)))
 
 
-def convert(
+def convert(  # noqa: PLR0913  what a caller may choose, one argument each
     src: Path | str,
     dst: Path | str | None = None,
     *,
@@ -78,29 +92,33 @@ def convert(
     metadata: Path | None = None,
     model_name: str | None = None,
     heads: bool = True,
+    vision: bool = True,
     split_max_size: int = 0,
     n_threads: int = 0,
     progress: Progress | None = None,
     spread: Spread | None = None,
 ) -> ConvertReport:
-    """Converts a checkpoint (its folder, config.json or weight file) to the GGUF file `dst`.
+    """Converts a checkpoint (its folder, config.json or weight file) to the GGUF file `dst`, and its vision tower, if
+    it has one, to mmproj-NAME beside it.
 
-    dst: a file; a folder, for a file with the default name; None: the current folder. The file appears only when
+    dst: a file; a folder, for a file with the default name; None: the current folder. A file appears only when
     complete.
 
-    outtype: auto, f32, f16, bf16, q8_0, or nvfp4: auto of a checkpoint with NVFP4. tokenizer: folder or GGUF file to
-    take the vocabulary from. metadata: JSON file of general.* keys that replace the checkpoint's. split_max_size:
-    maximum bytes of tensors per file; a larger model becomes NAME-00001-of-00003.gguf, ...; 0: one file. n_threads = 0:
-    all cores. heads: include the model's heads that guess tokens, if it has any. progress(tensor, done, total) in bytes
-    of written tensors. spread: the workers that convert the parts, or None for this process.
+    outtype: auto, f32, f16, bf16, q8_0, or nvfp4: auto of a checkpoint with NVFP4; auto of a tower is f16. tokenizer:
+    folder or GGUF file to take the vocabulary from. metadata: JSON file of general.* keys that replace the
+    checkpoint's. vision: include the tower. split_max_size: maximum bytes of tensors per file; a larger model becomes
+    NAME-00001-of-00003.gguf, ...; 0: one file. n_threads = 0: all cores. heads: include the model's heads that guess
+    tokens, if it has any. progress(tensor, done, total) in bytes of written tensors. spread: the workers that convert
+    the parts of the text model, or None for this process.
 
     Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
     """
     began = time.perf_counter()
     if n_threads < 0:
         raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
-    prepared = prepare(
+    text, tower = _both(
         src,
+        vision and not vocab_only,
         file_type=outtype,
         tokenizer=tokenizer,
         vocab_only=vocab_only,
@@ -108,21 +126,79 @@ def convert(
         model_name=model_name,
         heads=heads,
     )
-    planned = prepared.plan
-    output = planned.output if dst is None else Path(dst)
+    n_threads = n_threads or cpus()
+    output = text.plan.output if dst is None else Path(dst)
     if output.is_dir():
-        output = output / planned.output.name
-    writer = prepared.writer(output, split_max_size)
-    for path in writer.paths:
-        _refuse_sources(path, prepared, tokenizer)
-    with writer:
+        output = output / text.plan.output.name
+        dst = None
+    writer = text.writer(output, split_max_size)
+    tower_writer = tower and tower.writer(
+        output.parent / beside(text.plan, tower.plan, None if dst is None else output)
+    )
+    for path in (*writer.paths, *(tower_writer.paths if tower_writer else ())):
+        _refuse_sources(path, text, tokenizer)
+    counted = _Counted(progress, sum(tensor.nbytes for part in (text, tower) if part for tensor in part.plan.tensors))
+    with writer, tower_writer or nullcontext():
         if spread is None:
-            _write(writer, prepared, n_threads or cpus(), progress)
+            _write(writer, text, n_threads, counted)
         else:
-            parts = list(parts_of(prepared, writer.lay_out()))
+            parts = list(parts_of(text, writer.lay_out()))
             check(parts, spread(parts), progress)
+        if tower and tower_writer:
+            _write(tower_writer, tower, n_threads, counted)
+    seconds = time.perf_counter() - began
+    report = _report(Path(src), text, writer, seconds)
+    return (
+        report
+        if not tower or not tower_writer
+        else replace(report, vision=_report(Path(src), tower, tower_writer, seconds))
+    )
+
+
+def convert_vision(
+    src: Path | str,
+    dst: Path | str,
+    *,
+    outtype: str = "auto",
+    n_threads: int = 0,
+    progress: Progress | None = None,
+) -> ConvertReport | None:
+    """Converts only the vision tower of a checkpoint, as `convert`, to the file `dst`; None: it has no tower."""
+    began = time.perf_counter()
+    if not has_tower(src):
+        return None
+    tower = prepare(src, file_type=outtype, tower=True)
+    writer = tower.writer(Path(dst))
+    _refuse_sources(writer.paths[0], tower, None)
+    with writer:
+        total = sum(tensor.nbytes for tensor in tower.plan.tensors)
+        _write(writer, tower, n_threads or cpus(), _Counted(progress, total))
+    return _report(Path(src), tower, writer, time.perf_counter() - began)
+
+
+def _both(
+    src: Path | str, vision: bool, *, file_type: str, **how: Any
+) -> tuple[PreparedConversion, PreparedConversion | None]:
+    """The conversions of the text model and of the vision tower. Only the first has a vocabulary."""
+    if not vision or not has_tower(src):
+        return prepare(src, file_type=file_type, **how), None
+    general = {name: how[name] for name in ("metadata", "model_name")}
+    tower = prepare(src, file_type=file_type, tower=True, **general)
+    return prepare(src, file_type=file_type, elsewhere=in_tower(src), **how), tower
+
+
+def beside(text: ConvertPlan, tower: ConvertPlan, output: Path | None) -> Path:
+    """The name of the file of a tower: mmproj-NAME-TYPE.gguf, or mmproj- and the name of the text model's file."""
+    if output is not None:
+        return Path(vision_path(output).name)
+    stem = text.output.stem.removesuffix(f"-{text.file_type.name}")
+    return Path(f"{PREFIX}{stem}-{tower.file_type.name}.gguf")
+
+
+def _report(source: Path, prepared: PreparedConversion, writer: SplitWriter, seconds: float) -> ConvertReport:
+    planned = prepared.plan
     return ConvertReport(
-        source=Path(src),
+        source=source,
         output=writer.paths[0],
         architecture=planned.architecture,
         file_type=planned.file_type,
@@ -130,26 +206,34 @@ def convert(
         n_params=planned.n_params,
         nbytes=writer.nbytes,
         n_files=len(writer.paths),
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
         notes=planned.notes,
     )
 
 
-def _write(writer: SplitWriter, prepared: PreparedConversion, n_threads: int, progress: Progress | None) -> None:
-    total = sum(tensor.nbytes for tensor in prepared.plan.tensors)
-    done = 0
+class _Counted:
+    """Progress over several files: calls progress(tensor, done, total)."""
 
-    def counted(parts: Iterator[np.ndarray], name: str) -> Iterator[np.ndarray]:
-        nonlocal done
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress = progress
+        self.total = total
+        self.done = 0
+
+    def __call__(self, name: str, nbytes: int) -> None:
+        self.done += nbytes
+        if self.progress:
+            self.progress(name, self.done, self.total)
+
+
+def _write(writer: SplitWriter, prepared: PreparedConversion, n_threads: int, counted: _Counted) -> None:
+    def parts_counted(parts: Iterator[np.ndarray], name: str) -> Iterator[np.ndarray]:
         for part in parts:
             yield part
-            done += part.nbytes
-            if progress:
-                progress(name, done, total)
+            counted(name, part.nbytes)
 
     with closing(in_order(prepared.jobs, n_threads)) as stream:
         for job, parts in stream:
-            writer.write(job.planned.name, counted(parts, job.planned.name))
+            writer.write(job.planned.name, parts_counted(parts, job.planned.name))
 
 
 def _refuse_sources(output: Path, prepared: PreparedConversion, tokenizer: Path | None) -> None:

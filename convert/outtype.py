@@ -25,6 +25,7 @@ _ALWAYS_F32 = re.compile(
     r"|attn_compressor_ape|altup_(predict|correct)_coef"
     r"|ffn_router_(in|fc1|fc2)|time_mix_(first|w1|w2|decay_w1|decay_w2|lerp_fused))\.weight$"
 )
+PATCHES = "v.patch_embd.weight"  # of a vision tower; its second frame is PATCHES.1
 
 
 def outtype(name: str) -> FileType | None:
@@ -60,6 +61,8 @@ def stated_type(file_type: FileType, kinds: Collection[GGMLType]) -> FileType:
 
 def weight_type(name: str, shape: tuple[int, ...], file_type: FileType) -> GGMLType:
     """The type of the tensor `name` (GGUF) of `shape` (numpy order) in a file of `file_type`."""
+    if name.startswith(PATCHES):  # there a convolution, of F16 or F32
+        return GGMLType.F16 if file_type is FileType.F16 else GGMLType.F32
     if len(shape) < 2 or name.endswith("_norm.weight"):
         return GGMLType.F32
     if _ALWAYS_F32.search(name) or not name.endswith(".weight"):  # not a weight: ssm_a, ssm_d, biases

@@ -2,8 +2,8 @@
 
 import difflib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
@@ -22,7 +22,7 @@ from .checkpoint.integers import as_integers
 from .checkpoint.product import product
 from .checkpoint.quantized import method, plain
 from .config_fields import notes as field_notes
-from .config_fields import refuse_what_none_can
+from .config_fields import refuse_what_none_can, tower_notes
 from .general import general_keys, output_name, sampling_keys
 from .kept_blocks import factors, kept
 from .outtype import automatic, outtype, stated_type, weight_type
@@ -31,6 +31,7 @@ from .pooling import read_pooling
 from .tokenizers import read_vocabulary
 from .tokenizers.special import stated_ids
 from .tokenizers.vocabulary import KeyValue
+from .vision import TOWERS, PictureConfig
 
 # Buffers that old checkpoints hold and that are computed from the config.
 _DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")
@@ -80,6 +81,22 @@ def family_of(config: Config) -> tuple[type[Family], str]:
     return ARCHITECTURES[names[0]], names[0]
 
 
+def has_tower(source: Path | str) -> bool:
+    """Whether a checkpoint has a vision tower of a known kind."""
+    checkpoint = Checkpoint(source)
+    names = checkpoint.config.get("architectures")
+    tower = TOWERS.get(names[0]) if isinstance(names, list) and names and isinstance(names[0], str) else None
+    if tower is None or not checkpoint.config.section("vision_config").data:
+        return False
+    return any(name.startswith(tower.taken) for name in checkpoint.tensors)
+
+
+def in_tower(source: Path | str) -> Callable[[str], bool]:
+    """Whether a tensor of a checkpoint with a vision tower is of that tower."""
+    family = prepare(source, tower=True).family
+    return lambda name: not family.leaves_out(name)
+
+
 def prepare(
     source: Path | str,
     *,
@@ -91,14 +108,21 @@ def prepare(
     with_vocabulary: bool = True,
     heads: bool = True,
     keep: bool | None = None,
+    tower: bool = False,
+    elsewhere: Callable[[str], bool] | None = None,
 ) -> PreparedConversion:
     """Reads configuration, headers and tokenizer, checks them, and decides on every key and tensor. keep: matrices in
-    4-bit floats remain so; None: if file_type is auto or NVFP4."""
+    4-bit floats remain so; None: if file_type is auto or NVFP4. tower: of the vision tower instead of the text model.
+    elsewhere: whether another file has a tensor, which no note then says is left out."""
     wanted = outtype(file_type) if isinstance(file_type, str) else file_type
     keep = wanted in (None, FileType.NVFP4) if keep is None else keep
     checkpoint = Checkpoint(source)
     config = checkpoint.config
-    family_type, architecture = family_of(config)
+    text_type, architecture = family_of(config)
+    if tower and architecture not in TOWERS:
+        raise UnsupportedError(f"{config.where}: {shown(architecture)} has no vision tower that is supported.")
+    family_type: type[Family] = TOWERS[architecture] if tower else text_type
+    config = PictureConfig.of(checkpoint, config) if tower else config
     refuse_what_none_can(config, family_type)
     quantized = method(config)
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
@@ -114,18 +138,26 @@ def prepare(
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     targets = {row.target for row, _ in chosen}
     sources = (tensor for _, some in chosen for tensor in some)
-    kind = automatic(sources) if wanted is None or wanted is FileType.NVFP4 else wanted
+    if wanted is None or wanted is FileType.NVFP4:
+        kind = family.usual_type or automatic(sources)
+    else:
+        kind = wanted
     jobs = [job for row, tensors in _ordered(chosen, stored) for job in _jobs(row, tensors, kind, targets)]
-    notes += _left_out(family, tensors, quantized, jobs)
+    notes += _left_out(family, {} if tower else tensors, quantized, jobs, elsewhere)
     planned = [job.planned for job in jobs]
-    if wanted is FileType.NVFP4 and not vocab_only and not any(one.type is GGMLType.NVFP4 for one in planned):
+    if (
+        wanted is FileType.NVFP4
+        and not vocab_only
+        and not tower
+        and not any(one.type is GGMLType.NVFP4 for one in planned)
+    ):
         raise UnsupportedError(
             f"{shown(checkpoint.folder)} has no matrix in NVFP4 that the file could keep.", remedy=Remedy.OUTTYPE
         )
     kind = stated_type(kind, {tensor.type for tensor in planned})
-    pooling = read_pooling(checkpoint)
+    pooling = None if tower else read_pooling(checkpoint)
     vocabulary = None
-    if with_vocabulary:
+    if with_vocabulary and not tower:
         vocabulary = read_vocabulary(
             tokenizer or checkpoint.folder,
             config,
@@ -143,11 +175,14 @@ def prepare(
             )
         if family.ends_by_config:
             vocabulary.ids |= {kind: i for kind, i in stated_ids(config, family.n_vocab).items() if kind == "eos"}
-    notes += field_notes(config, family)
+    if isinstance(config, PictureConfig):
+        notes += tower_notes(config, family, text_type)
+    else:
+        notes += field_notes(config, family)
     general, facts = general_keys(checkpoint, planned, metadata, model_name, notes)
     more = [] if pooling is None else [("pooling_type", pooling)]
     key_values: list[KeyValue] = [
-        ("general.type", "model", ValueType.STRING),
+        ("general.type", family.general_type, ValueType.STRING),
         *_merge_sampling(sampling_keys(checkpoint), general),
         *((full_key(family.arch, key), value, None) for key, value in [*family.keys(kind), *more]),
         ("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32),
@@ -189,7 +224,11 @@ def _rotation_keys(folding: Folding | None, family: Family, jobs: Sequence[Tenso
 
 
 def _left_out(
-    family: Family, tensors: Mapping[str, StoredTensor], quantized: str, jobs: Sequence[TensorJob]
+    family: Family,
+    tensors: Mapping[str, StoredTensor],
+    quantized: str,
+    jobs: Sequence[TensorJob],
+    elsewhere: Callable[[str], bool] | None,
 ) -> Iterator[str]:
     """Notes on what the file does not keep of the checkpoint."""
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
@@ -204,7 +243,7 @@ def _left_out(
     )
     if n_blocks:
         yield f"{n_blocks} tensors of experts are {mxfp4.METHOD}, and stay so whatever the type of the file"
-    dropped = [name for name in tensors if name.startswith(family.left_out())]
+    dropped = [name for name in tensors if family.leaves_out(name) and not (elsewhere and elsewhere(name))]
     if dropped:
         yield f"{_some(dropped)} left out: no part of the language model itself"
 
@@ -252,8 +291,9 @@ def _canonical(
     family = _read(family_type, config, tensors, most)
     renamed: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
-        if name.endswith(_DROPPED) or name.startswith(family.left_out()):
+        if name.endswith(_DROPPED) or family.leaves_out(name):
             continue
+        tensor = tensor if tensor.shape else replace(tensor, shape=(1,))
         canonical = family.canonical(name)
         parts = list(family.parts(canonical, tensor.shape)) if isinstance(tensor.dtype, Dtype) else []
         replacements = {part.name: tensor.part(part.start, part.shape) for part in parts} or {canonical: tensor}
@@ -418,7 +458,8 @@ def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJ
     blocks = {tensor.block_type for tensor in tensors}
     tensor_type = blocks.pop() if len(blocks) == 1 else None
     tensor_type = tensor_type or _exact_type(row, tensors)
-    tensor_type = tensor_type or weight_type(row.target, row.shape, kind)
+    if tensor_type is None:
+        tensor_type = weight_type(row.target, row.shape, kind) if row.type is None else row.type
     if math.prod(row.shape) == 0:
         raise UsageError(f"{row.target} would be empty.")
     nbytes = math.prod(row.shape[:-1]) * row_nbytes(tensor_type, row.shape[-1])

@@ -31,3 +31,4 @@ class ConvertPlan:
     notes: tuple[str, ...]
     tensors: list[PlannedTensor]
     metadata: dict[str, Any] = field(repr=False)
+    vision: "ConvertPlan | None" = None  # of the file with the vision tower

@@ -134,3 +134,8 @@ def scaled(factors: float | np.ndarray) -> Transform:
             return (x.astype(np.float64) * some).astype(np.float32)
 
     return Transform("the product with a multiplier", apply, arithmetic=True, along="rows")
+
+
+def colours_first(side: int) -> Transform:
+    """For rows that are patches: values [row, column, colour] become [colour, row, column]."""
+    return columns_in_order(np.arange(side * side * 3).reshape(-1, 3).T.reshape(-1))

@@ -22,6 +22,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.rotation import PREFIX
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
+from hybrid.quant.ggml.vision.tower import is_tower
 
 from .checkpoint.layouts import BlockFloats
 from .outtype import OUTTYPES
@@ -82,7 +83,13 @@ def verify(
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         heads = any(".nextn." in name for name in file.tensors)
         prepared = prepare(
-            src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False, heads=heads, keep=keep
+            src,
+            file_type=file_type,
+            vocab_only=not file.tensors,
+            with_vocabulary=False,
+            heads=heads,
+            keep=keep,
+            tower=is_tower(file),
         )
         arch = prepared.family.arch
         stated_arch = file.get("general.architecture")

@@ -8,7 +8,7 @@ use a runner and its slots; `stop` and `Stop.set` may be called from any thread.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -18,14 +18,17 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from .engine.engine import Engine
 from .engine.op_times import OpTime
+from .engine.pictures import Pictures
 from .engine.ubatch import Segment
 from .faults import SidePath
 from .guessers import Guessers
 from .loading.model_file import ModelFile
 from .memory import PromptCache, moves
+from .memory.picture_tokens import are_known, has_pictures, outside, whole
 from .memory.recount import recount
 from .memory.saved_text import SavedText
-from .memory.splits import SPLITS
+from .memory.splits import SPLITS, split_whole
+from .memory.splits import Plan as Splitting
 from .program.threads import Stop
 from .progress import TokenProgress
 from .step_costs import StepCosts
@@ -98,8 +101,12 @@ class Slot:
         self.logits = None
 
     def truncate(self, n: int) -> int:
-        """Keep the first n tokens, with recurrent layers none; returns how many are left."""
+        """Keep the first n tokens, with recurrent layers none; returns how many are left.
+
+        A picture whose tokens see each other leaves whole.
+        """
         self.check_open()
+        n = outside(self.tokens, n) if self.runner.memory.is_together else n
         left = self.runner.memory.truncate(self.slot, n)
         self.follow_memory()
         if not left:
@@ -110,9 +117,13 @@ class Slot:
         """Remove the n tokens after the first `keep` from the attention layers; later tokens move down n positions.
 
         Keys rotated by RoPE are rotated back by n positions. Recurrent layers go on from their state, which has seen
-        the removed tokens. The prompt cache keeps the checkpoints of the text and takes no more. Raises UsageError
-        when no token would be left after the removed ones, or the model cannot move keys (learned positions).
+        the removed tokens. The prompt cache keeps the checkpoints of the text and takes no more. A picture leaves whole
+        or not at all. Raises UsageError when no token would be left after the removed ones, or the model cannot move
+        keys (learned positions).
         """
+        if (end := keep + n) < len(self.tokens):
+            keep, end = whole(self.tokens, keep, end)
+            n = end - keep
         self._take_out(lambda: moves.shift(self.runner.memory, self.slot, keep, n), keep, keep + n)
 
     def leave_gap(self, start: int, end: int) -> None:
@@ -250,6 +261,7 @@ class Runner:
         self.costs = StepCosts()  # of passes with guesses
         self.guessers = Guessers()
         self.follower: Follower | None = None
+        self.pictures = Pictures()
         self._free = list(range(self.n_seq_max))[::-1]
         self.slots: WeakSet[Slot] = WeakSet()  # all open slots, and maybe some closed ones
 
@@ -276,6 +288,11 @@ class Runner:
         self._free.append(slot)
         if self.cache is not None:
             self.cache.trim()
+
+    @property
+    def sees_pictures(self) -> bool:
+        """Whether works may have tokens of pictures."""
+        return True
 
     @property
     def recovers(self) -> bool:
@@ -310,9 +327,10 @@ class Runner:
         for w in works:
             w.seq.check_open()
             ids = np.asarray(w.ids, dtype=np.int64)
-            if ids.size and not (ids.min() >= 0 and ids.max() < self.n_vocab):
-                bad = int(ids.min()) if ids.min() < 0 else int(ids.max())
-                raise UsageError(f"token {bad} is outside this model's vocabulary of {self.n_vocab}.")
+            if not are_known(ids, self.n_vocab):
+                raise UsageError(f"token {ids.max()} is outside this model's vocabulary of {self.n_vocab}.")
+            if has_pictures(ids):
+                self._check_pictures(w)
             if len(w.ids) > w.seq.room:
                 raise UsageError(
                     f"{self.memory.size_of(w.seq.slot, len(w.ids))} do not fit the context of {self.n_ctx}.",
@@ -320,6 +338,40 @@ class Runner:
                 )
             if w.targets is not None and len(w.targets) != len(w.outputs()):
                 raise UsageError(f"{len(w.targets)} targets for {len(w.outputs())} outputs.")
+
+    def _check_pictures(self, work: Work) -> None:
+        """Raise the UsageError of a work with pictures that cannot be read."""
+        if not self.sees_pictures:
+            raise UsageError("a model that is divided over processes reads no pictures yet. Load it in one process.")
+        if work.each:
+            raise UsageError("tokens of a picture cannot be taken back one by one.")
+        width = self.engine.hparams.n_embd
+        for shown in self.pictures.shown(work.seq.tokens, work.ids):
+            if shown.picture.rows.shape[1] != width:
+                raise UsageError(
+                    f"the picture's rows have {shown.picture.rows.shape[1]} values, this model's {width}: they are of "
+                    "another model."
+                )
+            if len(shown.picture.added) != (n := len(self.engine.network.picture_blocks)):
+                raise UsageError(
+                    f"the picture has {len(shown.picture.added)} sets of features for later layers, this model {n}: "
+                    "they are of another model."
+                )
+            if self.memory.is_together and shown.n < len(shown.picture.ids):
+                raise UsageError("this model reads a picture whole: its tokens cannot be given in parts.")
+            if self.memory.is_together and shown.n > self.n_ubatch:
+                raise UsageError(
+                    f"a picture of {shown.n} tokens does not fit a pass of {self.n_ubatch} tokens. Load the model with "
+                    "a larger n_ubatch."
+                )
+
+    def cut(self, ids: Sequence[int], first: int, end: int) -> int:
+        """The end of a part of `ids` from `first` on, near `end`: where the model reads pictures whole, before or after
+        one."""
+        if not self.memory.is_together:
+            return end
+        before = outside(ids, end)
+        return before if before > first or end <= first else whole(ids, first, end)[1]
 
     def eval(
         self, works: Iterable[Work], progress: TokenProgress | None = None, split: Split = "simple"
@@ -365,10 +417,18 @@ class Runner:
 
     def _plan(self, works: Sequence[Work], split: Split) -> Plan:
         """Cut works into ubatches."""
-        return [
-            [UbatchPart(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
-            for pieces in SPLITS[split]([len(w.ids) for w in works], self._ubatch(works))
-        ]
+        plan: Splitting = SPLITS[split]([len(w.ids) for w in works], self._ubatch(works))
+        if self.memory.is_together and any(has_pictures(w.ids) for w in works):
+            plan = split_whole([np.asarray(w.ids, np.int64) for w in works], self._ubatch(works))
+        return [[UbatchPart(i, self._segment(works[i], begin, end)) for i, begin, end in pieces] for pieces in plan]
+
+    def _segment(self, work: Work, begin: int, end: int) -> Segment:
+        """Tokens begin..end of a work."""
+        segment = _segment(work, begin, end)
+        if not has_pictures(segment.tokens):
+            return segment
+        before = [*work.seq.tokens, *work.ids[:begin]]
+        return replace(segment, pictures=self.pictures.shown(before, segment.tokens))
 
     def _ubatch(self, works: Sequence[Work]) -> int:
         """Limit on the tokens of an ubatch for these works."""

@@ -15,6 +15,7 @@ from .memory import PromptCache
 from .memory.cache import LADDER
 from .memory.cache_file import describe_cache, load_cache
 from .memory.hybrid import MOST_PIECES
+from .memory.picture_tokens import outside
 from .memory.prefix_tree import common_beginning
 from .memory.saved_text import read_text
 from .memory.state_file import StateHeader, read_state, write_state
@@ -65,7 +66,11 @@ class Sequence(Slot):
             marks = {b for b in boundaries if start < b < end}
             ladder = set(range((start // LADDER + 1) * LADDER, end, LADDER))
             for at in sorted(marks | ladder):
-                part = ids[self.n_past - start : at - start]
+                done = self.n_past - start
+                cut = self.runner.cut(ids, done, at - start)
+                if not done < cut < len(ids):
+                    continue
+                part = ids[done:cut]
                 self.runner.eval([Work(self, part, "none")], _shifted(progress, self.n_past - start, len(ids)))
                 self.checkpoint(boundary=at in marks)
         rest = ids[self.n_past - start :]
@@ -142,8 +147,10 @@ class Sequence(Slot):
             return 0
         # tokens that were moved have other keys and values than the model computes for this text
         own = common_beginning(self.tokens[: self.n_computed], ids)
+        if self.runner.memory.is_together:
+            own = outside(ids, own)
         if own == len(ids) and (own < len(self.tokens) or (logits and self.logits is None)):
-            own -= 1
+            own = self.runner.cut(ids, -1, own - 1)
         if own < len(self.tokens):
             self.checkpoint()
             if self.runner.memory.is_recurrent:

@@ -1,6 +1,7 @@
 """Paths and notes of converted models in the cache; the folders of the cache and of kept chats.
 
 converted/NAME-FOLDER-CONTENT.gguf    FOLDER, CONTENT: digests of the folder's path and of its contents
+converted/mmproj-...                  the vision tower of the model of that name
 converted/NAME-FOLDER-CONTENT.json    {"folder": the path}; its modification time is the conversion's last use
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.user_folders import cache_folder, state_folder
+from hybrid.quant.ggml.vision_names import vision_path
 
 # Files that a conversion reads. Other files in the folder (other weights, pictures) do not change the model.
 INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
@@ -39,8 +41,8 @@ def about(model: Path) -> Path:
 
 
 def remove(model: Path) -> None:
-    """Removes a conversion and its note. Files that cannot be removed stay."""
-    for path in (model, about(model)):
+    """Removes a conversion, its vision tower and its note. Files that cannot be removed stay."""
+    for path in (model, vision_path(model), about(model)):
         with suppress(OSError):
             path.unlink()
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +12,22 @@ import numpy as np
 from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.mixes import EMBEDDING, NEED_IMPORTANCE, OUTPUT
 from .ggml.reader import TensorInfo
-from .ggml.types import FileType, GGMLType, row_nbytes
+from .ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType, row_nbytes
+from .ggml.vision_names import CLIP
 from .imatrix import Imatrix
-from .policy import ALIASES, COPY, TARGETS, Options, Reason, decide, is_quantized, keeps_ternary, model_of
+from .policy import (
+    ALIASES,
+    COPY,
+    TARGETS,
+    TOWER_TARGETS,
+    Decision,
+    Options,
+    Reason,
+    decide,
+    is_quantized,
+    keeps_ternary,
+    model_of,
+)
 from .source import GGUFSource, Source
 
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
@@ -100,6 +113,8 @@ def plan_source(
     if imatrix:
         imatrix.check({name: t.shape for name, t in tensors.items()})
     decisions = decide(tensors, kind, model_of(source.metadata, importance=imatrix is not None), options)
+    if source.metadata["general.architecture"] == CLIP:
+        _check_tower(source, kind, options, decisions)
     planned = []
     for t in tensors.values():
         decision = decisions[t.name]
@@ -126,6 +141,17 @@ def plan_source(
         nbytes = math.prod(t.shape[:-1]) * row_nbytes(decision.type, t.shape[-1])
         planned.append(PlannedTensor(t.name, t.shape, t.type, decision.type, decision.reason, decision.unfit, nbytes))
     return planned
+
+
+def _check_tower(source: Source, kind: FileType, options: Options | None, decisions: Mapping[str, Decision]) -> None:
+    """UsageError: towers have no such type."""
+    names = " or ".join(target.name for target in TOWER_TARGETS)
+    if kind not in TOWER_TARGETS and not (options and options.copy):
+        raise UsageError(f"{shown(source.path)} is a vision tower, whose matrices are {names}, not {kind.name}.")
+    allowed = {FILE_TYPE_WEIGHT[target] for target in TOWER_TARGETS}
+    for name, decision in decisions.items():
+        if decision.type not in allowed and decision.type is not source.tensors[name].type:
+            raise UsageError(f"{shown(name)} of a vision tower is {names}, not {decision.type.name}.")
 
 
 def check_finite(t: PlannedTensor, x: np.ndarray, rows: Sequence[int] | np.ndarray) -> None:

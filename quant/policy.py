@@ -52,6 +52,7 @@ _LEFT_ALONE_OF = {
         "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight", "ssm_beta.weight", "attn_kv_a_mqa.weight",
         "attn_k_b.weight", "attn_v_b.weight",
     ),
+    "clip": ("mm.input_projection",),  # which llama.cpp turns over in Gemma 3; llama-quantize does not leave it alone
     "deepseek4": ("hc_", "_compressor_ape"),  # which llama-quantize does not leave alone
 }  # fmt: skip
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")
@@ -60,6 +61,8 @@ _FIRST, _SECOND = ".ssm_f_a.weight", ".ssm_f_b.weight"
 _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 # What `quantize` writes: file types whose rules are in the table and whose formats have encoders.
 TARGETS = (*_FLOATS, *RECIPES)
+# Types of the matrices of a vision tower.
+TOWER_TARGETS = (FileType.F16, FileType.Q8_0)
 # Shorter names that llama-quantize also takes.
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
 TERNARY = {GGMLType.PQ2_0, GGMLType.PTQ1_0, GGMLType.TQ1_0, GGMLType.TQ2_0}

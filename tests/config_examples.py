@@ -161,6 +161,67 @@ MORE: dict[str, dict[str, Any]] = {
         "architectures": ["Qwen3ForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3,
         **_ATTENTION, "head_dim": 8, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1,
     },
+    "smolvlm": {
+        "architectures": ["SmolVLMForConditionalGeneration"], "vision_config": {"hidden_size": 7}, "scale_factor": 3,
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2, **_ATTENTION,
+            "max_position_embeddings": 64,
+        },
+    },
+    "qwen25-vl": {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"depth": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2, **_ATTENTION,
+            "max_position_embeddings": 64, "rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 1]},
+        },
+    },
+    "qwen25-vl-window": {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"depth": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3, **_ATTENTION,
+            "max_position_embeddings": 64, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
+        },
+    },
+    "qwen3-vl": {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "vision_config": {"depth": 7, "deepstack_visual_indexes": [1, 2]},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2, **_ATTENTION,
+            "head_dim": 8, "max_position_embeddings": 64, "rope_parameters": {"mrope_section": [2, 1, 1]},
+        },
+    },
+    "lfm2-vl": {
+        "architectures": ["Lfm2VlForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3, **_ATTENTION,
+            "layer_types": ["conv", "full_attention", "conv"], "max_position_embeddings": 64, "conv_L_cache": 3,
+            "block_multiple_of": 8, "block_ffn_dim_multiplier": 1.5, "norm_eps": 1e-5,
+        },
+    },
+    "lfm2-vl-indices": {
+        "architectures": ["Lfm2VlForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3, **_ATTENTION,
+            "full_attn_idxs": [1], "max_position_embeddings": 64, "block_multiple_of": 8,
+        },
+    },
+    "lfm3-vl": {
+        "architectures": ["Lfm3VlForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3, **_ATTENTION,
+            "layer_types": ["conv", "full_attention", "sliding_attention"], "head_dim": 8, "sliding_window": 5,
+            "max_position_embeddings": 64, "rope_parameters": {"full_attention": {}, "sliding_attention": {}},
+        },
+    },
+    "granite4-vision": {
+        "architectures": ["Granite4VisionForConditionalGeneration"],
+        "vision_config": {"num_hidden_layers": 3}, "deepstack_layer_map": [[2, 3], [-1, 0]],
+        "spatial_target_layers": [4, 2], "spatial_vision_layer": -3,
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 5, **_ATTENTION,
+            "max_position_embeddings": 64,
+        },
+    },
     "qwen35-pictures": {
         "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 7},
         "text_config": {
@@ -214,6 +275,7 @@ ALIKE = {
     "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM",
     "BertForMaskedLM": "BertModel",
     "CamembertModel": "XLMRobertaModel",
+    "Idefics3ForConditionalGeneration": "SmolVLMForConditionalGeneration",
     "LFM2ForCausalLM": "Lfm2ForCausalLM",
     "LLaMAForCausalLM": "LlamaForCausalLM",
     "LlamaModel": "LlamaForCausalLM",

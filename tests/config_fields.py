@@ -140,6 +140,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# Vision parts of published configs, if transformers' default is another one.
+TOWERS_OF = {"Granite4VisionForConditionalGeneration": "siglip_vision_model"}
+
+
 def has_class(architecture: str) -> bool:
     """Whether transformers has this architecture."""
     return any(architecture in of_class["architectures"] for of_class in _read()["classes"].values())
@@ -164,10 +168,18 @@ def known_fields() -> dict[str, dict[str, Any]]:
     return fields | {other: fields[name] for other, name in SAME.items()} | PUBLISHED
 
 
+def tower_fields() -> dict[str, dict[str, Any]]:
+    """Fields of vision_config with defaults, by architecture."""
+    fields: dict[str, dict[str, Any]] = _read()["towers"]
+    return fields
+
+
 def main() -> None:
     import transformers
+    from transformers import CONFIG_MAPPING
 
     from hybrid.convert.architectures import ARCHITECTURES
+    from hybrid.convert.vision import TOWERS
 
     common = _defaults(transformers.PreTrainedConfig)
     classes: dict[str, dict[str, Any]] = {}
@@ -178,7 +190,13 @@ def main() -> None:
         of_class = classes.setdefault(config_class.__name__, {"architectures": [], "fields": {}})
         of_class["architectures"].append(name)
         of_class["fields"] = _fields(getattr(transformers, name), config_class, common)
-    data = {"transformers": transformers.__version__, "of all": common, "classes": classes}
+    towers = {}
+    for name in sorted(TOWERS):
+        model = getattr(transformers, name)
+        spec = model.config_class.sub_configs_defaults["vision_config"]
+        own = CONFIG_MAPPING[TOWERS_OF[name]] if name in TOWERS_OF else _class_of(spec)
+        towers[name] = _fields(model, own, common)
+    data = {"transformers": transformers.__version__, "of all": common, "towers": towers, "classes": classes}
     FILE.write_text(_compact(data), encoding="utf-8")
 
 
@@ -221,6 +239,8 @@ def _compact(data: dict[str, Any]) -> str:
     text = json.dumps(data["classes"], default=list).replace("Infinity", '{"__float__": "Infinity"}')
     rows = [f'  "{name}": {json.dumps(value)}' for name, value in json.loads(text).items()]
     head = "".join(f' "{key}": {json.dumps(data[key])},\n' for key in ("transformers", "of all"))
+    towers = ",\n".join(f'  "{name}": {json.dumps(fields)}' for name, fields in data["towers"].items())
+    head += ' "towers": {\n' + towers + "\n },\n"
     return "{\n" + head + ' "classes": {\n' + ",\n".join(rows) + "\n }\n}\n"
 
 

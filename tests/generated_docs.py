@@ -61,12 +61,12 @@ class FamilyFile:
         return cls(said[1], said[2], tuple(sorted(set(papers))), tuple(classes))
 
 
-def family_files() -> list[FamilyFile]:
-    """The files of convertible families, sorted by name."""
+def family_files(families: "Sequence[type[Family]] | None" = None) -> list[FamilyFile]:
+    """The files of convertible families, or of these, sorted by name."""
     from hybrid.convert.architectures import FAMILIES
 
     modules: dict[str, list[type[Family]]] = {}
-    for family in FAMILIES:
+    for family in families or FAMILIES:
         modules.setdefault(family.__module__, []).append(family)
     return sorted((FamilyFile.read(*item) for item in modules.items()), key=lambda file: file.name.lower())
 
@@ -84,6 +84,20 @@ def families() -> str:
         archs = dict.fromkeys(f"`{family.arch}`" for family in file.classes)
         papers = (f"[{number}](https://arxiv.org/abs/{number})" for number in file.papers)
         lines.append(f"| {file.name} | {about} | {', '.join(names)} | {', '.join(archs)} | {', '.join(papers)} |")
+    return "\n".join(lines) + "\n"
+
+
+def towers() -> str:
+    """A table of the vision towers that can be converted."""
+    from hybrid.convert.vision import FAMILIES
+
+    lines = ["| models | the tower | in config.json | `clip.projector_type` | paper |", "|---|---|---|---|---|"]
+    for file in family_files(FAMILIES):
+        (tower,) = file.classes
+        about = file.about + ("" if tower.in_llama_cpp else "; not in llama.cpp")
+        names = ", ".join(f"`{name}`" for name in tower.architectures)
+        papers = (f"[{number}](https://arxiv.org/abs/{number})" for number in file.papers)
+        lines.append(f"| {file.name} | {about} | {names} | `{tower.projector}` | {', '.join(papers)} |")  # type: ignore[attr-defined]
     return "\n".join(lines) + "\n"
 
 
@@ -257,6 +271,7 @@ def schema_refusals() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "schema_refusals": schema_refusals,
     "families": families,
+    "towers": towers,
     "family_names": family_names,
     "formats": formats,
     "file_types": file_types,

@@ -38,6 +38,7 @@ INFER_ROOMS = (
     ("layers",),  # attention, Mamba, RWKV...: their weights, and the ops they add to a program
     ("architectures",),  # a family: its layers, and their tensors
     ("engine",),  # the network of one file, its programs, one pass of tokens through them
+    ("towers",),  # vision towers: from patches of pictures to rows that a text model reads
     ("guessers", "step_costs"),  # guesses of tokens beside a model, and the cost of verifying them
     ("runner", "sequence", "model"),  # owners of memory slots; a text in one; the library's surface
     ("stages",),  # a model over several processes

@@ -16,6 +16,7 @@ from ..options.split_size import SplitMaxSize, max_bytes
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from hybrid.convert import ConvertPlan
     from hybrid.convert.tensor_parts import Spread
 
     from ..options.cluster_options import ClusterAddress
@@ -70,6 +71,14 @@ def convert(
             help="Include the model's own heads for guessing tokens, if it has any: see --spec of `hybrid run`.",
         ),
     ] = True,
+    vision: Annotated[
+        bool,
+        typer.Option(
+            "--vision/--no-vision",
+            help="Convert the vision tower too, if the model has one: into mmproj-NAME.gguf beside the file. Its type "
+            "is f16, or OUTTYPE.",
+        ),
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print every tensor with its type and size; write nothing.")
     ] = False,
@@ -93,7 +102,19 @@ def convert(
         show_architectures(as_json)
         return
     if lora is not None:
-        if any((tokenizer, vocab_only, metadata, split_max_size, model_name, not mtp, dry_run, verify, cluster)):
+        others = (
+            tokenizer,
+            vocab_only,
+            metadata,
+            split_max_size,
+            model_name,
+            not mtp,
+            not vision,
+            dry_run,
+            verify,
+            cluster,
+        )
+        if any(others):
             raise UsageError("--lora goes with DIR, -o, --outtype and --json only.")
         convert_adapter(lora, output, source, outtype, as_json)
         return
@@ -102,7 +123,7 @@ def convert(
     source = models.checkpoint(source, console.SCREEN)
     how: dict[str, Any] = {
         "outtype": outtype, "tokenizer": tokenizer, "vocab_only": vocab_only, "metadata": metadata,
-        "model_name": model_name, "heads": mtp,
+        "model_name": model_name, "heads": mtp, "vision": vision,
     }  # fmt: skip
     if dry_run:
         show_plan(source, output, how, as_json)
@@ -142,7 +163,7 @@ def write(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Converts with the settings `how` and prints the report; with `verify`, compares the file with the checkpoint."""
+    """Converts with the settings `how` and prints the report; with `verify`, compares the files with the checkpoint."""
     from hybrid import convert as library
 
     with (
@@ -156,8 +177,10 @@ def write(
     if verify:
         with console.ProgressBar("verifying", "bytes") as progress:
             result["verify"] = library.verify(source, report.output, progress=progress)
+            if report.vision:
+                result["verify_vision"] = library.verify(source, report.vision.output, progress=progress)
         if not as_json:
-            console.out(str(result["verify"]))
+            console.out("\n".join(str(result[name]) for name in ("verify", "verify_vision") if name in result))
     if as_json:
         console.out_json(result if verify else report)
 
@@ -174,13 +197,22 @@ def spread_over(
 
 
 def show_plan(source: Path, output: Path | None, how: "dict[str, Any]", as_json: bool) -> None:
-    """Prints metadata and tensors of the file that would be written."""
+    """Prints metadata and tensors of the files that would be written."""
     from hybrid.convert import plan as library
+    from hybrid.quant.ggml.vision_names import vision_path
 
     plan = library(source, **how)
     if as_json:
         console.out_json(plan)
         return
+    show_planned(plan, output)
+    if plan.vision:
+        console.out()
+        show_planned(plan.vision, output and vision_path(output))
+
+
+def show_planned(plan: "ConvertPlan", output: Path | None) -> None:
+    """Prints metadata and tensors of one file."""
     for key, value in plan.metadata.items():
         text = json.dumps(console.plain(value), ensure_ascii=False)
         console.out(f"{key} = {text if len(text) <= 90 else text[:86] + ' ...'}")

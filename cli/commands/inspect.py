@@ -23,11 +23,13 @@ from ..options.loading_options import (
     load_options,
 )
 from ..reports import memory_view
+from ..reports.tower_view import show_tower
 
 if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Estimate
     from hybrid.infer.engine.layer_facts import LayerFacts
     from hybrid.infer.loading.options import LoadOptions
+    from hybrid.pipeline.tower_facts import TowerFacts
     from hybrid.quant import Inspection
     from hybrid.quant.ggml.reader import GGUFFile
 
@@ -73,35 +75,40 @@ def inspect(
     """Show the contents of a GGUF file.
 
     Shows metadata, the layer pattern (A attention, M recurrent layer, E experts), tensor types, bits per weight, and
-    the memory of one sequence: recurrent state, and KV cache at a given context length. Weights are not read.
+    the memory of one sequence: recurrent state, and KV cache at a given context length. Weights are not read. Of a
+    vision tower (mmproj) it shows the sizes, and what pictures cost: tokens in the prompt, and memory.
     --memory and --fit show instead the memory that running the model takes, computed as the loader computes it.
     """
     from hybrid.pipeline import models
     from hybrid.quant import inspect as library
     from hybrid.quant.ggml.split import open_gguf
+    from hybrid.quant.ggml.vision.tower import is_tower
 
     if ram is not None and not fit:
         raise UsageError("--ram says for which machine, which only --fit asks. Give both.")
     loading = load_options(precision=Precision(exact, kv_type), checkpoints=Checkpoints(checkpoint_budget), n_ctx=n_ctx)
     free = None if ram is None else parse_size(ram, "--ram")
     path = models.file(file, console.SCREEN)
+    if memory or fit:
+        _refuse_tower(path)
     needs = _needs(path, loading, parallel) if memory else None
     fits = _fits(path, loading, free) if fit else None
     with open_gguf(path) as gguf:
-        facts, layers = library(gguf), _layers(gguf, n_ctx)
+        facts = library(gguf)
+        tower = _tower(gguf) if is_tower(gguf) else None
+        layers = _layers(gguf, n_ctx) if tower is None else None
         if as_json:
             listing = [
                 {"name": t.name, "shape": t.shape, "type": t.type.name, "nbytes": t.nbytes, "offset": t.offset}
                 for t in gguf.tensors.values()
             ]
-            more = {"memory": needs.plain()} if needs else {}
+            more: dict[str, object] = {"memory": needs.plain()} if needs else {}
             more |= {"fit": fits.plain()} if fits else {}
-            console.out_json(
-                {**console.plain(facts), **layers.plain(), **more, "metadata": dict(gguf.metadata), "tensors": listing}
-            )
+            more |= layers.plain() if layers else {"tower": console.plain(tower)}
+            console.out_json({**console.plain(facts), **more, "metadata": dict(gguf.metadata), "tensors": listing})
             return
         if not (memory or fit):
-            show(facts, layers, gguf)
+            show(facts, layers, tower, gguf)
         if needs is not None:
             memory_view.show_memory(needs)
         if fits is not None:
@@ -184,8 +191,27 @@ def _estimate(file: Path, loading: "LoadOptions") -> "Estimate":
     return Estimate(file, exact=loading.exact)
 
 
-def show(facts: "Inspection", layers: Layers, gguf: "GGUFFile") -> None:
-    """Prints the result of `inspect` as text."""
+def _tower(gguf: "GGUFFile") -> "TowerFacts | str":
+    """The facts of a vision tower, or why they are not known."""
+    from hybrid.pipeline.tower_facts import tower_facts
+
+    try:
+        return tower_facts(gguf)
+    except HybridError as error:
+        return console.one_line(str(error))
+
+
+def _refuse_tower(file: Path) -> None:
+    from hybrid.quant.ggml.split import open_gguf
+    from hybrid.quant.ggml.vision.tower import is_tower
+
+    with open_gguf(file) as gguf:
+        if is_tower(gguf):
+            raise UsageError(f"{file.name} is a vision tower: the memory of a conversation is its text model's.")
+
+
+def show(facts: "Inspection", layers: Layers | None, tower: "TowerFacts | str | None", gguf: "GGUFFile") -> None:
+    """Prints the result of `inspect` as text: of a model with layers, or of a vision tower."""
     from hybrid.quant.ggml.types import FileType
 
     console.out(console.bold("metadata"))
@@ -193,10 +219,14 @@ def show(facts: "Inspection", layers: Layers, gguf: "GGUFFile") -> None:
         name = f" ({facts.file_type})" if key == "general.file_type" and facts.file_type in FileType.__members__ else ""
         console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}{name}")
 
-    _show_layers(layers)
+    if tower is not None:
+        show_tower(tower)
+    if layers is not None:
+        _show_layers(layers)
     console.out()
     _show_types(facts)
-    _show_memory(facts, layers)
+    if layers is not None:
+        _show_memory(facts, layers)
 
 
 def _show_layers(layers: Layers) -> None:

@@ -16,8 +16,9 @@ def pull(
     """Download models from Hugging Face, or update them.
 
     Downloads the GGUF file of the given type (default: Q4_K_M, or the nearest type), or else the checkpoint and
-    converts it. Other commands do the same for a model that is not on this machine. They use a downloaded model
-    unchanged until it is pulled again. An interrupted download continues where it stopped.
+    converts it. A model that sees also has a file mmproj with its vision tower: F16, else BF16, else Q8_0. Other
+    commands do the same for a model that is not on this machine. They use a downloaded model unchanged until it is
+    pulled again. An interrupted download continues where it stopped.
     """
     from hybrid.hub.names import parse
     from hybrid.pipeline import by_name

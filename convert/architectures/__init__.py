@@ -23,15 +23,15 @@ from .glm5_next import Glm5Next
 from .gpt2 import Gpt2
 from .gpt_oss import GptOss
 from .gptneox import GptNeox
-from .granite import Granite
+from .granite import Granite, Granite4Vision
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
 from .jamba import Jamba
 from .kimi_k3 import KimiK3
 from .kimi_linear import KimiLinear
-from .lfm2 import Lfm2, Lfm2Moe
-from .lfm3 import Lfm3
-from .llama import Llama, Mistral, Mixtral
+from .lfm2 import Lfm2, Lfm2Moe, Lfm2Vl
+from .lfm3 import Lfm3, Lfm3Vl
+from .llama import Llama, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
@@ -46,7 +46,7 @@ from .phi3 import Phi3
 from .phi4flash import Phi4Flash
 from .phimoe import PhiMoe
 from .plamo2 import Plamo2
-from .qwen2 import Qwen2, Qwen3, Qwen3Moe
+from .qwen2 import Qwen2, Qwen2VL, Qwen3, Qwen3Moe, Qwen3VL
 from .qwen2moe import Qwen2Moe
 from .qwen3next import Qwen3Next
 from .qwen4exp import Qwen4Exp
@@ -66,11 +66,11 @@ from .zaya import Zaya
 FAMILIES: tuple[type[Family], ...] = (
     Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1,
     Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm5Next,
-    Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Lfm2,
-    Lfm2Moe, Lfm3, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, Nemotron, NemotronH, NemotronHMoe,
-    Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,
-    Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen4Exp, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3,
-    StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3,
+    KimiLinear, Lfm2, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral,
+    Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
+    Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
+    Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.types import FileType, GGMLType
 
 from ..checkpoint import Config, StoredTensor
 from ..transforms import Transform
@@ -47,6 +47,7 @@ class Row:
     beside: bool = False  # the sources are two matrices, joined row by row: a row of both makes one of the target
     settled: tuple[str, ...] = ()  # names that the checkpoint may have, whose values `Family.settled` has read
     lengths: tuple[int, ...] = ()  # rows of each source, if the sources are joined along the first dimension
+    type: GGMLType | None = None  # whatever the type of the file
 
     @property
     def expected(self) -> tuple[int, ...]:
@@ -93,6 +94,9 @@ class Family(ABC):
     ends_by_config: ClassVar[bool] = False  # EOS comes from config.json, not from the tokenizer's files
     prompts_by_code: ClassVar[bool] = False  # the repository formats prompts by code and ships no chat template
     generates: ClassVar[bool] = True  # False: an encoder, which only makes embeddings
+    general_type: ClassVar[str] = "model"  # general.type
+    usual_type: ClassVar[FileType | None] = None  # by default; None: the checkpoint's own
+    own_objects: ClassVar[tuple[str, ...]] = ("text_config.", "ssm_cfg.")  # objects of a config that hold its fields
     without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
     conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases -> these cases
 
@@ -171,6 +175,10 @@ class Family(ABC):
         """Prefixes of names of tensors that this model's file leaves out."""
         return self.dropped
 
+    def leaves_out(self, name: str) -> bool:
+        """Whether this model's file leaves out the tensor of this name."""
+        return name.startswith(self.left_out())
+
     def in_keys(self) -> Mapping[str, tuple[int, ...]]:
         """Shapes of tensors, by the names that `rows` uses, whose values `settled` moves into keys."""
         return {}
@@ -191,6 +199,14 @@ class Family(ABC):
     def canonical(self, name: str) -> str:
         """The name that `rows` uses for a checkpoint's tensor; older checkpoints spell some differently."""
         return name
+
+
+def text_part(config: Config) -> Config:
+    """The text part of a config that may also be of pictures. UnsupportedError: the parts contradict each other."""
+    text = config.section("text_config")
+    if "tie_word_embeddings" in text and "tie_word_embeddings" in config:  # transformers asks the outer config
+        config.expects("tie_word_embeddings", text.get("tie_word_embeddings"))
+    return text.over(config) if text.data else config
 
 
 def vocabulary_rows(config: Config, shapes: Shapes, embedding: str, multiple: int = 1) -> int:

@@ -52,7 +52,7 @@ class Gemma4(PerLayerInputs):
     order = (
         f"{SIZES} freq_base freq_base_local {SCALING} eps n_expert n_expert_used {HEAD_SIZE} .general.file_type "
         "logit_cap=cap? window n_shared n_per_layer local d_head_local .attention.value_length_swa=d_head_local "
-        "n_ff_expert n_rot=d_head n_rot_local=d_head_local"
+        "n_ff_expert n_rot=d_head n_rot_local=d_head_local together?"
     )
     understood = (PER_LAYER,)
     conditional: ClassVar[Mapping[str, str]] = {
@@ -78,6 +78,7 @@ class Gemma4(PerLayerInputs):
     tied_values: bool  # layers that see all tokens use keys as values
     double_wide: bool  # layers that share have feed-forward parts twice as wide
     experts: Experts | None
+    together: bool  # on layers with a window the tokens of a picture see each other
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -89,7 +90,7 @@ class Gemma4(PerLayerInputs):
     def read_text(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("hidden_activation", "gelu_pytorch_tanh")
         config.expects("attention_bias", False)
-        config.expects("use_bidirectional_attention", None, "vision")  # "vision" does not concern text
+        config.expects("use_bidirectional_attention", None, "vision")
         sizes = cls.sizes(config, shapes, n_ctx=131072, tied=True)
         n_layer = sizes["n_layer"]
         # transformers makes the last layer see all tokens, whatever the list says
@@ -117,6 +118,7 @@ class Gemma4(PerLayerInputs):
             n_vocab_per_layer=_read_tokens_per_layer(config, sizes["n_vocab"]) if n_per_layer else 0,
             experts=Experts.read(config) if config.boolean("enable_moe_block", default=False) else None,
             cap=config.number("final_logit_softcapping", default=0.0),
+            together=config.get("use_bidirectional_attention") == "vision",
         )
 
     def values(self) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from ..checkpoint import Config
 from .blocks import SIZES, Heads, read_kinds, read_rope, refuse_scaling, short_conv, stacked_experts
 from .decoder import Decoder
 from .experts import weights_norm_note
-from .family import Row, Shapes, row
+from .family import Row, Shapes, row, text_part
+from .unused_fields import PICTURE_TENSORS, PICTURES, PROJECTOR
 
 KINDS = {"conv": "conv", "full_attention": "full_attention"}
 KEYS = {
@@ -123,6 +124,22 @@ class Lfm2(Decoder):
         else:  # readers want one
             yield Row(bias, (self.n_expert,), (), constant=np.zeros(self.n_expert, np.float32))
         yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, parts)
+
+
+@dataclass(frozen=True)
+class Lfm2Vl(Lfm2):
+    """The text model of LFM2-VL."""
+
+    architectures = ("Lfm2VlForConditionalGeneration",)
+    without_effect: ClassVar[Mapping[str, str]] = {**Lfm2.without_effect, **PICTURES, **PROJECTOR}
+    dropped: ClassVar[tuple[str, ...]] = PICTURE_TENSORS
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        return super().read(text_part(config), shapes)
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name.replace("model.language_model.", "model.", 1))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from hybrid.quant.ggml.families.lfm3 import Lfm3Hparams
 from ..checkpoint import Config
 from .blocks import HEAD_SIZE, SIZES, Heads, read_kinds, short_conv
 from .decoder import Decoder
-from .family import Row, Shapes, row
+from .family import Row, Shapes, row, text_part
 from .layer_ropes import FULL_BASE, LayerRopes
 from .rope import SCALING
+from .unused_fields import PICTURE_TENSORS, PICTURES, PROJECTOR
 from .windows import KINDS as ATTENTION
 
 KINDS = {"conv": "conv", **ATTENTION}
@@ -126,6 +127,22 @@ class Lfm3(Decoder):
             yield row(f"{hf}{part}_norm.weight", f"{blk}attn_{part}_norm.weight", self.heads.d_head)
         if self.head_gate:
             yield row(hf + "gate_proj.weight", blk + "attn_gate.weight", self.heads.n_head, self.n_embd)
+
+
+@dataclass(frozen=True)
+class Lfm3Vl(Lfm3):
+    """The text model of LFM3-VL."""
+
+    architectures = ("Lfm3VlForConditionalGeneration",)
+    without_effect: ClassVar[Mapping[str, str]] = {**PICTURES, **PROJECTOR}
+    dropped: ClassVar[tuple[str, ...]] = PICTURE_TENSORS
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        return super().read(text_part(config), shapes)
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name.replace("model.language_model.", "model.", 1))
 
 
 def _usual_kind(i: int) -> str:

@@ -10,9 +10,10 @@ from ..checkpoint import Config
 from ..transforms import interleave_rope
 from .blocks import NUMBERED, SIZES, Heads, read_rope, stacked_experts, swiglu, swiglu_bias
 from .decoder import Decoder
-from .family import Row, Shapes, row
+from .family import Row, Shapes, row, text_part
 from .heads import Head
 from .rope import SCALING, RopeScaling, Rotation, original_context, read_kind, read_scaling
+from .unused_fields import PICTURES
 from .windows import one_or_each, read_window, window_notes, window_values
 
 # words of Family.order that these families begin with
@@ -163,6 +164,25 @@ class Llama(Decoder):
         yield from swiglu(hf, blk, self.n_embd, self.n_ff)
         if self.mlp_bias:
             yield from swiglu_bias(hf, blk, self.n_embd, self.n_ff)
+
+
+@dataclass(frozen=True)
+class SmolVlm(Llama):
+    """The text model of SmolVLM or Idefics 3."""
+
+    architectures = ("SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration")
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **PICTURES,
+        "_pad_token_id": "a number of a special token: taken with the vocabulary",
+    }
+    dropped: ClassVar[tuple[str, ...]] = ("model.vision_model.", "model.connector.")
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        return super().read(text_part(config), shapes)
+
+    def canonical(self, name: str) -> str:
+        return name.replace("model.text_model.", "model.", 1)
 
 
 @dataclass(frozen=True)

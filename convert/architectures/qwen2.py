@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams
+from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams, Qwen3VLHparams
 
 from ..checkpoint import Config
 from .blocks import attention_bias_notes, read_layers, stacked_experts
 from .experts import read_moe_layers, weights_norm_note
-from .family import Row, row
+from .family import Row, Shapes, row, text_part
 from .llama import LLAMA, Llama
+from .rope import SCALING, read_sections
+from .unused_fields import MROPE, PICTURES
 from .windows import read_layer_types, read_window, windows_of
 
 
@@ -59,6 +61,62 @@ class Qwen3(Qwen2):
     def notes(self) -> Iterator[str]:
         yield from super().notes()
         yield from attention_bias_notes(self.attention_bias)
+
+
+@dataclass(frozen=True)
+class Qwen2VL(Qwen2):
+    """The text model of Qwen2.5-VL. arXiv:2502.13923"""
+
+    arch = "qwen2vl"
+    architectures = ("Qwen2_5_VLForConditionalGeneration",)
+    order = f"{LLAMA.replace(SCALING, f'.rope.dimension_sections=sections {SCALING}', 1)} windows?"
+    rope_kinds: ClassVar[dict[str, str]] = {"mrope": "default"}
+    without_effect: ClassVar[Mapping[str, str]] = PICTURES
+    dropped: ClassVar[tuple[str, ...]] = ("visual.", "model.visual.")
+
+    sections: tuple[int, ...]  # pairs of a head that turn by a picture's time, row and column
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        return super().read(text_part(config), shapes)
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        return {"sections": read_sections(cls.read_rope(config)[0], (16, 24, 24))}
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name.replace("model.language_model.", "model.", 1))
+
+
+@dataclass(frozen=True)
+class Qwen3VL(Qwen3):
+    """The text model of Qwen3-VL: features of a picture are added after its first layers. arXiv:2511.21631"""
+
+    arch = "qwen3vl"
+    architectures = ("Qwen3VLForConditionalGeneration",)
+    hparams = Qwen3VLHparams
+    order = f"{LLAMA.replace(SCALING, f'.rope.dimension_sections=sections {SCALING}', 1)} n_deepstack windows?"
+    without_effect: ClassVar[Mapping[str, str]] = {**PICTURES, **MROPE}
+    dropped: ClassVar[tuple[str, ...]] = ("model.visual.",)
+
+    sections: tuple[int, ...]  # pairs of a head that turn by a picture's time, row and column
+    n_deepstack: int
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        return super().read(text_part(config), shapes)
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        layers = config.section("vision_config").get("deepstack_visual_indexes")
+        layers = [8, 16, 24] if layers is None else layers
+        if not isinstance(layers, list):
+            raise config.wrong("vision_config", "deepstack_visual_indexes with numbers of layers")
+        sections = read_sections(cls.read_rope(config)[0], (24, 20, 20))
+        return {"sections": sections, "n_deepstack": len(layers)}
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name.replace("model.language_model.", "model.", 1))
 
 
 @dataclass(frozen=True)

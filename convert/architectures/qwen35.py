@@ -10,8 +10,9 @@ from hybrid.quant.ggml.errors import UnsupportedError
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, columns_in_order, rows_in_order
-from .family import Row, Shapes, row
+from .family import Row, Shapes, row, text_part
 from .qwen3next import Qwen3Next
+from .rope import read_sections
 from .unused_fields import HEADS, MROPE, PICTURES
 
 SECTIONS = (11, 11, 10)  # where the config has no sections
@@ -29,10 +30,7 @@ class Qwen35(Qwen3Next):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        text = config.section("text_config")
-        if "tie_word_embeddings" in text:  # transformers asks the outer config
-            config.expects("tie_word_embeddings", text.get("tie_word_embeddings"))
-        model = super().read(text.over(config) if text.data else config, shapes)
+        model = super().read(text_part(config), shapes)
         if (model.n_expert > 0) != issubclass(cls, Qwen35Moe):
             raise UnsupportedError(f"{config.where}: num_experts = {model.n_expert} does not fit its architecture.")
         return model
@@ -45,12 +43,7 @@ class Qwen35(Qwen3Next):
 
     @classmethod
     def read_sections(cls, rope: Config) -> tuple[int, ...]:
-        values = rope.get("mrope_section")
-        if values is None:
-            values = list(SECTIONS)
-        if not isinstance(values, list) or len(values) > 4 or not all(type(n) is int and n >= 0 for n in values):
-            raise rope.wrong("mrope_section", "up to four numbers")
-        return (*values, *[0] * (4 - len(values)))
+        return read_sections(rope, SECTIONS)
 
     def canonical(self, name: str) -> str:
         return super().canonical(name.replace("model.language_model.", "model.", 1))

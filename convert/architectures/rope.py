@@ -159,3 +159,12 @@ def _factors(rope: Config, key: str, n: int) -> np.ndarray:
     if not numbers or len(values) != n:
         raise rope.wrong(key, f"{n} positive numbers, one for every pair of values that turn")
     return np.asarray(values, np.float32)
+
+
+def read_sections(rope: Config, usual: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of a head's pairs that turn by a picture's time, row and column, in llama.cpp's four places."""
+    values = rope.get("mrope_section")
+    values = list(usual) if values is None else values
+    if not isinstance(values, list) or len(values) > 4 or not all(type(n) is int and n >= 0 for n in values):
+        raise rope.wrong("mrope_section", "up to four numbers")
+    return (*values, *[0] * (4 - len(values)))

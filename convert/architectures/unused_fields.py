@@ -33,6 +33,7 @@ NO_POSITIONS = dict.fromkeys(
     "the model has no attention, or one without positions and windows; it reads texts of any length",
 )
 
+ONLY_PICTURES = "only pictures: the file with the vision tower has what counts"
 PICTURES = dict.fromkeys(
     (
         "vision_config",
@@ -52,8 +53,17 @@ PICTURES = dict.fromkeys(
         "vision_feature_layer",
         "multimodal_projector_bias",
         "spatial_merge_size",
+        "scale_factor",
     ),
-    "only pictures: the text's part of the model is converted",
+    ONLY_PICTURES,
+)
+
+PROJECTOR = dict.fromkeys(
+    (
+        *("projector_hidden_size", "projector_bias", "projector_use_layernorm", "downsample_factor"),
+        "use_image_special_tokens",
+    ),
+    ONLY_PICTURES,
 )
 
 # Beginnings of names of tensors, for `dropped`.

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from hybrid.quant.ggml.families.gpt2 import Gpt2Hparams
@@ -43,6 +43,10 @@ class Family(ABC):
         """The streams of a head that guesses tokens ahead, in block `i`, if its states are all residual streams; None:
         they are the values after the last norm."""
         return None
+
+    def picture_blocks(self, h: Any) -> Sequence[int]:
+        """The blocks before which a picture's further features are added, in the order of the features."""
+        return ()
 
     @abstractmethod
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:

@@ -35,6 +35,7 @@ class Gemma2(Family):
     hparams: ClassVar[type[Any]] = Gemma2Hparams
     normed: ClassVar[bool] = False  # norms on queries and keys
     all_scaled: ClassVar[bool] = True  # RoPE is scaled on local layers also
+    together: ClassVar[bool] = False  # the tokens of a picture see each other
     n_layer_27b: ClassVar[int] = 46  # layers of the size whose scores are scaled by the model's width, as in llama.cpp
 
     def block(self, h: Gemma2Hparams, i: int, w: Weights) -> Iterator[Part]:
@@ -46,6 +47,7 @@ class Gemma2(Family):
         attention = Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale or width**-0.5,
             h.window if local else 0, h.attention_cap, HeadNorm(h.eps) if self.normed else None,
+            together=self.together,
         )  # fmt: skip
         p = f"blk.{i}."
         yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
@@ -60,4 +62,5 @@ class Gemma3(Gemma2):
     hparams = Gemma3Hparams
     normed = True
     all_scaled = False
+    together = True
     n_layer_27b = 62

@@ -1,6 +1,6 @@
 """Granite 3: attention with RoPE on every layer, and four factors. Of ibm-granite."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hybrid.quant.ggml.families.granite import GraniteHparams
 
@@ -19,6 +19,9 @@ class Granite(Family):
 
     name = "granite"
     hparams = GraniteHparams
+
+    def picture_blocks(self, h: GraniteHparams) -> Sequence[int]:
+        return sorted((i for i, k in enumerate(h.deepstack) if k > 0), key=lambda i: h.deepstack[i])
 
     def block(self, h: GraniteHparams, i: int, w: Weights) -> Iterator[Part]:
         yield "attn_norm.weight", attention(h, i, w)

@@ -17,6 +17,7 @@ def sharing_attention(
     """Attention of layer i. tied: values are the keys."""
     source, n_head_kv = _source_of(h, i, w), h.n_head_kv[i]
     sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm": HeadNorm(h.eps), "scale": 1.0}
+    sizes["together"] = h.together and h.local[i]
     if source == i:
         return NormedValues(i, h.n_embd, h.n_head, n_head_kv, d_head, rope, **sizes, tied=tied)
     # files may have these although they are not used

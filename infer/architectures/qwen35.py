@@ -1,7 +1,4 @@
-"""Qwen3.5 (text): gated delta rule, gated attention on every fourth layer; dense or with experts. Of Qwen.
-
-In images a position has three numbers; in text these are equal, and RoPE is the plain one.
-"""
+"""Qwen3.5 (text): gated delta rule, gated attention on every fourth layer; dense or with experts. Of Qwen."""
 
 from .qwen3next import Qwen3Next
 
@@ -11,6 +8,7 @@ class Qwen35(Qwen3Next):
 
     name = "qwen35"
     grouped = False
+    sees_pictures = True
 
 
 class Qwen35Moe(Qwen35):

@@ -15,7 +15,7 @@ from ..layers.head_norm import HeadNorm
 from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
-from .rope import rope_of
+from .rope import rope_of, with_axes
 
 
 def delta_net(h: SsmHparams, i: int, w: Weights, eps: float, **more: Any) -> GatedDeltaNet:
@@ -33,12 +33,15 @@ class Qwen3Next(Family):
     hparams = Qwen3NextHparams
     has_heads = True
     grouped = True  # heads of the delta rule that share keys are adjacent
+    sees_pictures = False  # whether their tokens have positions on three axes
 
     def block(self, h: Qwen3NextHparams, i: int, w: Weights) -> Iterator[Part]:
         # tensors tell the kind of a layer: the keys for it (two in llama.cpp) are optional
         if f"blk.{i}.attn_q.weight" in w:
             d_head = head_size(h, w, h.d_head)
             rope = rope_of(h, w, h.n_rot or d_head, NEOX)
+            if self.sees_pictures:
+                rope = with_axes(rope, w, interleaved=True)
             yield "attn_norm.weight", Attention(
                 i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm=HeadNorm(h.eps), gate=Gate.VALUES
             )  # fmt: skip

@@ -1,12 +1,14 @@
 """RoPE by a file's keys, also scaled to longer contexts. llama.cpp's formulas."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.families.rope import FREQS, LONG, SHORT, RopeHparams
 
+from ..kernels.attention.rope_axes import N_AXES, axes_of
 from ..layers.attention import MOST_TURNED, Rope
 from ..loading.weights import Weights
 
@@ -37,6 +39,18 @@ def rope_of(h: RopeHparams, w: Weights, n_rot: int, style: int) -> Rope:
         short, long = (stretch * _factors(w, name, n_rot) for name in (SHORT, LONG))
         rope.factors = long if h.variant(w.gguf.tensors, w.n_ctx) else short
     return rope
+
+
+def with_axes(rope: Rope, w: Weights, *, interleaved: bool) -> Rope:
+    """The rope, with the axis of each pair for pictures if the file has sections: see `axes_of`."""
+    name = f"{w.gguf.get('general.architecture')}.rope.dimension_sections"
+    if (found := w.gguf.get(name)) is None:
+        return rope
+    sections = np.asarray(found)
+    right = sections.dtype.kind in "iu" and sections.ndim == 1 and N_AXES <= len(sections) <= N_AXES + 1
+    if not right or sections.min() < 0 or not 0 < sections.sum() <= MOST_TURNED:
+        raise w.wrong("rope.dimension_sections", found, f"{N_AXES} or {N_AXES + 1} numbers of pairs")
+    return replace(rope, axes=axes_of(sections.tolist(), rope.n_rot // 2, interleaved=interleaved))
 
 
 def _yarn(h: RopeHparams, w: Weights, n_rot: int) -> np.ndarray:

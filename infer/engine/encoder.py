@@ -122,7 +122,7 @@ class Encoder:
             array[:] = 0
         address = {name: int(array.ctypes.data) for name, array in self._control.items()}
         unused = dict.fromkeys(("n_seg", "n_out", "seg", "out_index", "targets", "all_outputs"), 0)
-        self.batch = Batch(n_tok=address["ctl"], **address, **unused, rope_pos=address["pos"])
+        self.batch = Batch(n_tok=address["ctl"], **address, **unused, rope_pos=address["pos"], pictures=None)
         self.n_most = n
         self._programs.clear()
 

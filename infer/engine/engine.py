@@ -23,6 +23,7 @@ from .collection import Collection
 from .context import Context, Rooms, chosen_context
 from .network import Network
 from .op_times import OpTime, OpTimes
+from .picture_passes import PicturePasses
 from .programs import ModelPrograms
 from .ubatch import Control, Segment
 
@@ -57,7 +58,9 @@ class Engine(ModelPrograms):
     ) -> None:
         self.gguf, self.n_ubatch = gguf, n_ubatch
         self._cpus, self._nodes = cpus, nodes  # for the threads and for the memory they touch; empty: any
-        self._control = Control(n_ubatch)
+        padding = gguf.get("tokenizer.ggml.padding_token_id", 0)
+        self._control = Control(n_ubatch, padding if isinstance(padding, int) else 0)
+        self._pictures: PicturePasses | None = None
         net = self._network(adapters, n_ctx)
         # batches make steps of a few tokens, which are worth their own kernels; so does speculation, later
         few = n_seq_max > 1
@@ -76,6 +79,7 @@ class Engine(ModelPrograms):
         self.n_ctx = self.context.n
         self.memory = self._memory(n_seq_max, spare, machine)
         self.memory.learned_positions = net.positions is not None
+        self.memory.has_axes, self.memory.is_together = net.weights.has_axes, net.weights.is_together
 
     # --- overridden for a part of a model (infer/stages) ---
     def _network(self, adapters: Sequence[Adapter], n_ctx: int) -> Network:
@@ -183,20 +187,44 @@ class Engine(ModelPrograms):
         self.expects_few = self.expects_few or any(s.each for s in segments)
         moves = self._begin(segments, keep=self._is_long(n_tok))
         rows, targets = self._control.fill(segments, moves)
+        wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
         with self._whole(moves):
-            return self._compute(n_tok, rows, targets, "likelihood" if likelihood else "hidden" if hidden else "head")
+            body = self._with_pictures(segments, moves, n_tok) if any(s.pictures for s in segments) else None
+            return self._compute(n_tok, rows, targets, wanted, body)
 
-    def _compute(self, n_tok: int, rows: Sequence[int], targets: Sequence[int], wanted: str) -> np.ndarray | None:
-        """Run the ubatch in the control block; returns the `wanted` result of `rows` (see `run`)."""
+    def _with_pictures(self, segments: Sequence[Segment], moves: Sequence[Move], n_tok: int) -> Program:
+        """The body's program for segments with pictures, whose rows are in place."""
+        if self._pictures is None:
+            blocks = self.network.picture_blocks
+            self._pictures = PicturePasses(self.batch, blocks, self.hparams.n_embd, self.n_ubatch)
+        passes, capacity = self._pictures, self.capacity(n_tok, self.n_ubatch)
+        passes.fill(segments, moves)
+        if capacity not in passes.programs:
+            b = self._builder(capacity, passes.batch)
+            if (residual := self.network.add_body(b, self.memory)) is not None:
+                self.network.add_residual(b, residual)
+            program = b.build()
+            self.compile_program(program)
+            passes.programs[capacity] = program
+        return passes.programs[capacity]
+
+    def _compute(
+        self, n_tok: int, rows: Sequence[int], targets: Sequence[int], wanted: str, body: Program | None = None
+    ) -> np.ndarray | None:
+        """Run the ubatch in the control block; returns the `wanted` result of `rows` (see `run`).
+
+        body: the program, where it is not the usual one.
+        """
         stoppable = self._is_long(n_tok)
         whole = len(rows) == n_tok or not self.keeps_states  # "step" keeps only the states of output tokens
-        if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head" and whole:
+        if body is None and n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head" and whole:
             self._control.want(rows)
             program, logits = self.program("step", n_tok)
             self._run(program, stoppable=stoppable)
             assert logits is not None
             return program.view(logits, len(rows)).copy()
-        body, _ = self.program("body", n_tok)
+        if body is None:
+            body, _ = self.program("body", n_tok)
         self._run(body, stoppable=stoppable)
         results = []
         for i in range(0, len(rows), self.n_out_max):
@@ -274,7 +302,8 @@ class Engine(ModelPrograms):
         try:
             for s in segments:
                 n = len(s.tokens)
-                moves.append(self.memory.begin(s.slot, n, keep=keep, pieces=n if s.each else 1))
+                pictures = s.tokens if s.pictures else None
+                moves.append(self.memory.begin(s.slot, n, keep=keep, pieces=n if s.each else 1, pictures=pictures))
                 self.reach(moves[-1])
         except BaseException:
             for move in moves:

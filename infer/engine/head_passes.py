@@ -66,7 +66,10 @@ class HeadPasses:
                 first += len(s.tokens)
                 moves.append(self.memory.begin(s.slot, len(s.tokens)))
                 self.engine.reach(moves[-1])
-            ends = [Segment(s.slot, s.tokens, (len(s.tokens) - 1,) if s.wanted else ()) for s in part]
+            # a head reads the first token in place of a picture's: its guesses may only be worse
+            ends = [
+                Segment(s.slot, [max(t, 0) for t in s.tokens], (len(s.tokens) - 1,) if s.wanted else ()) for s in part
+            ]
             rows, _ = self._control.fill(ends, moves)
             self.engine.run_program(self._block(n_tok))
             for move in moves:

@@ -11,11 +11,13 @@ from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import Remedy, UnsupportedError, shown
 from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.vision_names import CLIP
 
 from ..architectures import ENCODERS, FAMILIES, Family
 from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
+from ..kernels.rows.given import add_given_rows, given_rows
 from ..kernels.rows.layer_norm import layer_norm
 from ..kernels.rows.likelihood import negative_log_likelihood
 from ..layers.base import Layer, OwnResidual, optional_bias
@@ -35,6 +37,8 @@ def family_of(gguf: GGUFFile) -> Family:
             f"{gguf.path.name} is an encoder ({arch}): it makes embeddings only.",
             remedy=Remedy.EMBEDDINGS,
         )
+    if arch == CLIP:
+        raise UnsupportedError(f"{gguf.path.name} is a vision tower, not a model. Give the file of its text model.")
     if arch not in FAMILIES:
         near = ", ".join(difflib.get_close_matches(arch, FAMILIES, n=3))
         found = f"{gguf.path.name}: architecture {shown(repr(arch), 60)} is not supported"
@@ -112,6 +116,7 @@ class Network:
         self.hparams: Hparams = self.family.hparams.read(gguf, self.family.name)
         self.weights = Weights(gguf, adapters, n_ctx)
         self.streams = self.family.streams(self.hparams)
+        self.picture_blocks = self.family.picture_blocks(self.hparams)
         self.blocks = range(self.hparams.n_run) if blocks is None else blocks
         self.is_first, self.is_last = self.blocks.start == 0, self.blocks.stop == self.hparams.n_run
         self.head: Head | None = None
@@ -251,6 +256,8 @@ class Network:
             if trace is not None and begins:
                 trace.append(self._add_tap(b, residual))
                 residual = None
+            if begins:
+                self._add_to_pictures(b, part.block)
             if isinstance(part.layer, OnStreams):
                 part.layer.build(b, x, memory)
                 continue
@@ -261,6 +268,7 @@ class Network:
                     self.add_residual(b, residual)
                 b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=scale)
                 residual = None
+        self._add_to_pictures(b, self.blocks.stop)
         if trace is not None:
             trace.append(self._add_tap(b, residual))
         for name, fixed in self.left.items():
@@ -268,6 +276,13 @@ class Network:
         n_past = int(memory.n_past.ctypes.data)
         b.op(execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past)
         return residual
+
+    def _add_to_pictures(self, b: Builder, block: int) -> None:
+        """Add the rows for pictures' tokens that belong before a block."""
+        pictures = b.batch.pictures
+        if pictures is not None and (rows := pictures.added.get(block)) is not None:
+            x, given = self.stream, pictures.given
+            b.op(add_given_rows, name="pictures", count=b.batch.n_tok, given=given, x=rows, out=x, n=rows.n)
 
     def _add_part(self, b: Builder, part: _Part, residual: Rows | None, memory: HybridMemory) -> Rows | None:
         """Add a norm, which first adds `residual` to the stream, and its layer; returns the layer's residual."""
@@ -302,6 +317,8 @@ class Network:
                 layer_norm, name="token_embd_norm", count=n_tok, x=x, weight=weight, bias=bias, out=x, n=x.n,
                 eps=float(h.eps),
             )  # fmt: skip
+        if (pictures := b.batch.pictures) is not None:
+            b.op(given_rows, name="pictures", count=n_tok, given=pictures.given, x=pictures.rows, out=x, n=x.n)
         if self.streams:
             self.streams.begin(b, self.stream)
 

@@ -62,8 +62,8 @@ class ModelPrograms:
                     return min(size, largest)
         return largest
 
-    def _builder(self, capacity: int) -> Builder:
-        b = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
+    def _builder(self, capacity: int, batch: Batch | None = None) -> Builder:
+        b = Builder(capacity, self.n_threads, exact=self.exact, batch=batch or self.batch)
         b.inputs = self._inputs
         return b
 

@@ -7,14 +7,16 @@ import numpy as np
 
 from ..memory import Move
 from ..program.builder import Batch, aligned_empty
+from .pictures import Shown
 
 
 @dataclass(frozen=True)
 class Segment:
     """Tokens for a sequence in one ubatch.
 
-    outputs  indices of the tokens whose logits are wanted
-    each     leave a state after every token, so that the sequence can go back to any of them: see `Engine.settle`
+    outputs   indices of the tokens whose logits are wanted
+    each      leave a state after every token, so that the sequence can go back to any of them: see `Engine.settle`
+    pictures  the pictures of all tokens below 0
     """
 
     slot: int
@@ -22,12 +24,17 @@ class Segment:
     outputs: Sequence[int]
     targets: Sequence[int] | None = None
     each: bool = False
+    pictures: Sequence[Shown] = ()
 
 
 class Control:
-    """i64 arrays for up to `n` tokens; `batch` has their addresses and describes them."""
+    """i64 arrays for up to `n` tokens; `batch` has their addresses and describes them.
 
-    def __init__(self, n: int) -> None:
+    padding  the token that programs read in place of a picture's
+    """
+
+    def __init__(self, n: int, padding: int = 0) -> None:
+        self._padding = padding
         sizes = {
             "ctl": 8, "tokens": n, "pos": n, "rope_pos": n, "slot": n, "seg": 4 * n, "out_index": n, "targets": n,
             "all_tokens": 4, "all_outputs": 4,
@@ -37,7 +44,7 @@ class Control:
             array[:] = 0
         address = {name: int(array.ctypes.data) for name, array in self._arrays.items()}
         counts = {name: address["ctl"] + 8 * i for i, name in enumerate(("n_tok", "n_seg", "n_out"))}
-        self.batch = Batch(**counts, **address, last=address["pos"])
+        self.batch = Batch(**counts, **address, last=address["pos"], pictures=None)
         c = self._arrays
         self._one = c["tokens"], c["pos"], c["rope_pos"], c["slot"], c["seg"], c["ctl"]
         self._groups = c["all_tokens"], c["all_outputs"]
@@ -52,7 +59,10 @@ class Control:
         first, n_seg, out_rows, targets = 0, 0, [], []
         for segment, move in zip(segments, moves, strict=True):
             n = len(segment.tokens)
-            c["tokens"][first : first + n] = segment.tokens
+            tokens = c["tokens"][first : first + n]
+            tokens[:] = segment.tokens
+            if segment.pictures:
+                tokens[tokens < 0] = self._padding
             c["pos"][first : first + n] = np.arange(move.past, move.past + n)
             c["rope_pos"][first : first + n] = np.arange(move.position, move.position + n)
             c["slot"][first : first + n] = segment.slot

@@ -20,13 +20,14 @@ from ..kernels.attention.attention_codes import has_integer_form
 from ..kernels.attention.kv import CACHE_TYPES, F32_KV, PAGE, CacheTypes, pages_of
 from ..kernels.attention.kv_store import kv_store_kernel, store_scratch_bytes
 from ..kernels.attention.rope import NEOX, NORM, rope, rope_rows, rope_turns
+from ..kernels.attention.rope_axes import pick_turns
 from ..kernels.rows import elementwise
 from ..kernels.rows.clamp import clamp
 from ..kernels.rows.heads import gate_heads
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..memory.mapped import mapped_zeros
-from ..program.builder import Builder, Ref, Rows
+from ..program.builder import Builder, PictureBatch, Ref, Rows
 from ..program.record import OpFields
 from .base import Gate, LayerAdapter, add_bias, optional_bias
 from .head_norm import HeadNorm
@@ -42,6 +43,7 @@ class Rope:
 
     factors    [n_rot / 2]: divisors of the frequencies
     magnitude  factor of cos and sin
+    axes       i64 [n_rot / 2]: axis of each pair where a picture's tokens have positions on three (rope_axes.py)
     """
 
     n_rot: int
@@ -50,6 +52,7 @@ class Rope:
     freq_scale: float = 1.0
     factors: np.ndarray | None = None
     magnitude: float = 1.0
+    axes: npt.NDArray[np.int64] | None = None
 
     def table(self, w: Weights, n_ctx: int) -> int:
         """Address of cos and sin for n_ctx positions; layers with equal rotations share one table.
@@ -135,6 +138,7 @@ class Attention:
     query_scale  factors of queries by position, after RoPE, or None
     sinks     each head has a further logit in the softmax, attn_sinks, which takes weight and has no value
     latent    the values are the last d_value values of each key, and are not stored separately
+    together  the tokens of a picture also see those after them; otherwise attention is causal everywhere
     """
 
     layer: int
@@ -158,6 +162,7 @@ class Attention:
     sinks: bool = False
     latent: bool = False
     aligned: bool = False
+    together: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
@@ -169,6 +174,8 @@ class Attention:
     def load(self, w: Weights) -> None:
         self._check(w)
         self._weights = w
+        w.is_together |= self.together
+        w.has_axes |= self.rope is not None and self.rope.axes is not None
         self._load_projections(w)
         if self.norm:
             self._load_norm(w, self.norm)
@@ -272,11 +279,29 @@ class Attention:
 
     def turn(self, b: Builder, rows: Rows, heads: int, rotary: Rope, memory: HybridMemory) -> None:
         """Apply RoPE, in place."""
-        table = rotary.table(self._weights, memory.n_ctx)
+        address = rotary.table(self._weights, memory.n_ctx)
+        table: int | Ref = address
+        pos, pictures = b.batch.rope_pos, b.batch.pictures
+        if rotary.axes is not None and pictures is not None:
+            table, pos = self._turns_of(b, rotary, pictures, address), pictures.index
         b.op(
-            rope, ctl=b.batch.ctl, pos=b.batch.rope_pos, x=rows, n_head=heads, d_head=self.d_head, n_rot=rotary.n_rot,
+            rope, ctl=b.batch.ctl, pos=pos, x=rows, n_head=heads, d_head=self.d_head, n_rot=rotary.n_rot,
             table=table, style=rotary.style,
         )  # fmt: skip
+
+    def _turns_of(self, b: Builder, rotary: Rope, pictures: PictureBatch, table: int) -> Ref:
+        """cos and sin of every token of a batch with pictures, made once for all layers with this table."""
+        assert rotary.axes is not None
+        name, half = f"turns {table}", rotary.n_rot // 2
+        if name not in b.common:
+            turns = b.common[name] = Rows(b.buffer(b.capacity * half * 8), 2 * half, 8 * half)
+            shared, key = self._weights.shared, ("axes", rotary.axes.tobytes())
+            axes = shared[key] = shared.get(key) or self._weights.keep(rotary.axes)
+            b.op(
+                pick_turns, count=b.batch.n_tok, positions=pictures.positions, stride=pictures.stride, axes=axes,
+                table=table, out=turns.ref, half=half,
+            )  # fmt: skip
+        return b.common[name].ref
 
     def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:
         rows = [add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items()]
@@ -347,12 +372,15 @@ class Attention:
         n_records = records(memory.n_ctx)
         shared = b.buffer_for(memory.n_ctx, lambda n_ctx: records(n_ctx) * size)
         both: OpFields = {
-            "ctl": batch.ctl, "pos": batch.last, "out": out, "n_head": self.n_head, "n_kv": self.n_kv,
-            "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
-            "records": Ref(shared), "n_records": n_records, "sinks": self.sink, "aligned": int(self.aligned),
+            "ctl": batch.ctl, "pos": batch.last if self.together else batch.pos, "out": out, "n_head": self.n_head,
+            "n_kv": self.n_kv, "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread,
+            "window": self.window, "records": Ref(shared), "n_records": n_records, "sinks": self.sink,
+            "aligned": int(self.aligned),
         }  # fmt: skip
         k_block, v_block = self._spec.blocks(at.kind)
         both["v_block"] = v_block
+        if self.together and self.window:
+            both["own"] = batch.pos
         types = (at.kind.keys, at.kind.values)
         integer = not (b.products.exact or self.latent) and has_integer_form(*types, self.d_head)
         kernel = attention_kernel(*types, latent=self.latent, integer=integer)
@@ -376,6 +404,7 @@ class EncoderAttention(Attention):
     """
 
     n_text: int = 1
+    together: bool = True
 
     def memory(self) -> tuple[AttentionSpec, ...]:
         return ()

@@ -12,6 +12,7 @@ from hybrid.quant.ggml.errors import FormatError
 
 from ..kernels.rows import elementwise
 from ..kernels.rows.gated_norm import gated_norm
+from ..kernels.rows.given import given_rows
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import Builder, Rows
@@ -55,6 +56,12 @@ class PerLayerInputs:
         embedded, own = b.rows(self.n_embd), b.rows(n_all)
         for table, rows in ((self.embedding, embedded), (self.table, own)):
             b.embed(table, rows)
+        if (pictures := b.batch.pictures) is not None:
+            # the factor of the usual embedding, which given rows do not have, is left out here
+            b.op(
+                given_rows, count=n_tok, given=pictures.given, x=pictures.rows, out=embedded, n=embedded.n,
+                scale=self.n_embd**-0.5,
+            )  # fmt: skip
         made = b.matmul(embedded, self.w_in, "per_layer_model_proj")
         b.op(
             gated_norm, name="per_layer_norm", count=n_tok, y=made, weight=self.norm, stride=0, out=made,

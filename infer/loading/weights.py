@@ -35,6 +35,8 @@ class Weights:
         self.nbytes_padded = 0
         self.shared: dict[Hashable, int] = {}  # addresses of values that several layers use
         self.reached = 0  # number of positions that tables are filled for
+        # noted by layers: the tokens of a picture see each other; their positions have three axes
+        self.is_together = self.has_axes = False
         self._tables: list[Callable[[int], None]] = []
 
     def __contains__(self, name: str) -> bool:

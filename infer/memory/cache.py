@@ -25,6 +25,7 @@ from ..kernels.attention.kv import PAGE, pages_of
 from .given_up import GivenUp
 from .hybrid import HybridMemory
 from .parking import ParkedType, park, unpark
+from .picture_tokens import outside
 from .pins import Pins
 from .prefix_tree import Checkpoint, Node, PrefixTree, Tokens
 
@@ -139,13 +140,15 @@ class PromptCache:
                 return KnownText(part, best.position, best)
         # without recurrent layers a text can be cut anywhere
         at = 0 if self.memory.is_recurrent else min(n, len(ids) - logits)
+        at = outside(ids, at) if self.memory.is_together else at
         return KnownText(node, at, None) if at > 0 else None
 
     def restore(self, seq: int, known: KnownText) -> None:
         """Set the sequence to the known prefix."""
         pages = self.tree.pages(known.node, known.position)
         row = self.row_of(known.checkpoint) if known.checkpoint and self.memory.is_recurrent else -1
-        self.memory.adopt(seq, known.position, pages, row)
+        text = self.tree.text(known.node, known.position).astype(np.int64) if self.memory.has_axes else None
+        self.memory.adopt(seq, known.position, pages, row, text)
         if row >= 0:
             self.memory.recurrent.pool.drop(row)
         self._clock += 1

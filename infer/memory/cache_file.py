@@ -20,6 +20,7 @@ from hybrid.quant.ggml.errors import Remedy, StateError
 
 from ..kernels.attention.kv import PAGE, pages_of
 from .cache import PromptCache
+from .picture_tokens import are_known
 from .prefix_tree import Checkpoint, Node
 from .state_file import StateFile
 
@@ -123,7 +124,7 @@ def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
                 return
             raise StateError(f"{state.path.name} is damaged: entry {i} of its cache.", remedy=Remedy.WITHOUT_STATE)
         tokens = state.expect(f"cache.{i}.tokens", np.int32, (n,))
-        if not (tokens.min() >= 0 and tokens.max() < n_vocab):
+        if not are_known(tokens, n_vocab):
             raise StateError(
                 f"{state.path.name} holds tokens that are not of this vocabulary.", remedy=Remedy.WITHOUT_STATE
             )

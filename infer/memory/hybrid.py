@@ -10,7 +10,7 @@ A run has three steps: `begin` finds the pages and rows to write and changes not
 program runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from ..kernels.attention.kv import PAGE, CacheTypes, pages_of
 from .attention import ArrayLayout, AttentionMemory
 from .needs import SequenceNeeds, Specs, split_specs
+from .picture_tokens import Ids, has_pictures, places_of
 from .positions import Places, Positions
 from .recurrent import RecurrentMemory
 
@@ -67,7 +68,7 @@ class Move:
     before    row of the state before the run; -1: none
     rows      rows of the states after each piece of the tokens
     reach     number of tokens up to which single tokens can be appended without another `begin`
-    position  of the first new token; the others follow it
+    position  of the first new token; the others follow it, unless `places` lists their positions
     """
 
     seq: int
@@ -77,6 +78,7 @@ class Move:
     before: int
     rows: tuple[int, ...]
     position: int
+    places: Places | None = None
 
 
 class Loan(Protocol):
@@ -112,6 +114,8 @@ class HybridMemory:
         # moved sequences -> number of leading tokens whose memory the model has computed for this text
         self._computed: dict[int, int] = {}
         self.learned_positions = False  # whether the memory depends on learned position embeddings
+        self.has_axes = False  # whether the tokens of a picture have positions on three axes (picture_tokens.py)
+        self.is_together = False  # whether the tokens of a picture see each other, so that it is read whole
         self._moves: dict[int, Move] = {}  # begun, neither finished nor abandoned
         self.loans: set[Loan] = set()
 
@@ -183,10 +187,13 @@ class HybridMemory:
             )
 
     # --- runs ---
-    def begin(self, seq: int, n: int, *, keep: bool = False, pieces: int = 1) -> Move:
+    def begin(
+        self, seq: int, n: int, *, keep: bool = False, pieces: int = 1, pictures: Sequence[int] | None = None
+    ) -> Move:
         """Make room for n more tokens. keep: preserve the state before them, so that the run can be abandoned.
 
-        pieces: number of equal parts of the tokens; a state is left after each part.
+        pieces: number of equal parts of the tokens; a state is left after each part. pictures: the tokens, if some are
+        of pictures.
         """
         self._settle(seq)
         past = int(self.n_past[seq])
@@ -200,7 +207,10 @@ class HybridMemory:
             in_place = own >= 0 and pieces == 1 and not (keep and past)
             before = self.recurrent.row[seq] if past else -1
             rows = [own] if in_place else pool.take_many(pieces)
-        self._moves[seq] = move = Move(seq, past, n, reach, before, tuple(rows), self.next_position(seq))
+        places, position = None, self.next_position(seq)
+        if pictures is not None and self.has_axes:
+            places = places_of(pictures, position, self.positions[seq].at(past - 1) if past else 0)
+        self._moves[seq] = move = Move(seq, past, n, reach, before, tuple(rows), position, places)
         return move
 
     def finish(self, move: Move, piece: int = -1) -> None:
@@ -212,6 +222,9 @@ class HybridMemory:
             if kept != self.recurrent.row[move.seq]:
                 self.recurrent.put(move.seq, kept)
         self.n_past[move.seq] = past = move.past + move.n * (piece % len(move.rows) + 1) // len(move.rows)
+        if move.places is not None:
+            known = self.positions[move.seq]
+            known.set(np.concatenate([known.of(0, move.past), move.places[: past - move.past]]))
         self.attention.cut(move.seq, past)
         self.writable[move.seq] = move.reach if past == move.past + move.n else 0
 
@@ -297,15 +310,18 @@ class HybridMemory:
             self.mark(target, self.positions[source].listed[:wanted], self.computed(source))
         return self.next_position(target)
 
-    def adopt(self, seq: int, n: int, pages: list[int], row: int) -> None:
-        """Make the sequence n tokens with the shared `pages` and the shared state `row`."""
+    def adopt(self, seq: int, n: int, pages: list[int], row: int, ids: Sequence[int] | Ids | None = None) -> None:
+        """Make the sequence n tokens with the shared `pages` and the shared state `row`.
+
+        ids: the tokens, needed if `has_axes`, because the positions after a picture depend on it.
+        """
         self.check(seq)
         self.attention.adopt(seq, pages[: pages_of(n)] if self.attention.specs else [])
         if self.is_recurrent:
             self.recurrent.put(seq, self.recurrent.pool.share(row) if n else -1)
         self.n_past[seq] = n
         self.writable[seq] = 0
-        self.mark(seq)
+        self.mark(seq, places_of(ids, 0) if ids is not None and self.has_axes and has_pictures(ids) else None)
 
     # --- loans ---
     def lend(self, loan: Loan) -> None:

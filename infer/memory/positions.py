@@ -1,6 +1,7 @@
 """The position of each token of a sequence, for RoPE and for requests for a range of positions.
 
-A token's position is its index in the sequence unless positions were removed from the middle, shifted or divided.
+A token's position is its index in the sequence unless positions were removed from the middle, shifted or divided, or
+pictures come before it and positions have three axes (picture_tokens.py).
 Positions never decrease along a sequence, so a token attends to the tokens before it.
 """
 
@@ -11,9 +12,10 @@ Places = npt.NDArray[np.int64]
 _NONE: Places = np.zeros(0, np.int64)
 
 
-def first_moved(positions: Places) -> int:
-    """Index of the first token whose position is not its index; the number of tokens if there is no such token."""
-    moved = np.flatnonzero(positions != np.arange(len(positions)))
+def first_moved(positions: Places, unmoved: Places | None = None) -> int:
+    """Index of the first token whose position is not the unmoved one (None: its index); the number of tokens if there
+    is no such token."""
+    moved = np.flatnonzero(positions != (np.arange(len(positions)) if unmoved is None else unmoved))
     return int(moved[0]) if len(moved) else len(positions)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, StateError
 
 from .hybrid import HybridMemory
+from .picture_tokens import are_known, places_of
 from .positions import first_moved
 from .state_file import StateFile
 
@@ -45,11 +46,11 @@ def read_text(state: StateFile, memory: HybridMemory, n_vocab: int) -> SavedText
     state.verify()
     tokens = state.expect("tokens", np.int32, (n,))
     logits = state.expect("logits", np.float32, (n_vocab,)).copy() if "logits" in state else None
-    if n and not (tokens.min() >= 0 and tokens.max() < n_vocab):
+    if not are_known(tokens, n_vocab):
         raise StateError(
             f"{state.path.name} holds tokens that are not of this vocabulary.", remedy=Remedy.WITHOUT_STATE
         )
-    positions, computed = _positions(state, n)
+    positions, computed = _positions(state, tokens, memory)
     layout = memory.layout(n)
     older = _check_keys_values(state, memory)
     arrays = {name: state.expect(name, dtype, shape) for name, (dtype, shape) in layout.items()}
@@ -61,14 +62,16 @@ def read_text(state: StateFile, memory: HybridMemory, n_vocab: int) -> SavedText
     )  # fmt: skip
 
 
-def _positions(state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]:
-    """Positions of the n tokens (None: 0, 1, 2...), and how many tokens are computed (None: all)."""
-    positions, computed = None, state.header.computed
+def _positions(state: StateFile, tokens: np.ndarray, memory: HybridMemory) -> tuple[np.ndarray | None, int | None]:
+    """Positions of the tokens (None: 0, 1, 2...), and how many tokens are computed (None: all)."""
+    positions, computed, n = None, state.header.computed, len(tokens)
     if "positions" in state:
         positions = state.expect("positions", np.int64, (n,))
         if n and not (positions[0] >= 0 and positions[-1] < 2**31 and (np.diff(positions) >= 0).all()):
             raise StateError(f"{state.path.name} is damaged: its positions decrease.", remedy=Remedy.WITHOUT_STATE)
-        computed = min(first_moved(positions), n if computed is None else computed)
+        unmoved = places_of(tokens, 0) if memory.has_axes else None
+        computed = min(first_moved(positions, unmoved), n if computed is None else computed)
+        computed = None if computed == n else computed
     return positions, computed
 
 

@@ -7,6 +7,8 @@ others are there for code that needs their shapes.
 
 from collections.abc import Callable, Iterator, Sequence
 
+from .picture_tokens import Ids, outside
+
 Stretch = tuple[int, int, int]  # (sequence, first token, token after the last)
 Plan = Iterator[list[Stretch]]
 
@@ -47,6 +49,25 @@ def split_seq(lengths: Sequence[int], n: int) -> Plan:
     for i, length in enumerate(lengths):
         for begin in range(0, length, n):
             yield [(i, begin, min(length, begin + n))]
+
+
+def split_whole(texts: Sequence[Ids], n: int) -> Plan:
+    """`split_simple` of texts with pictures, none of which is split. A picture has at most n tokens."""
+    pieces: list[Stretch] = []
+    room = n
+    for i, ids in enumerate(texts):
+        begin = 0
+        while begin < len(ids):
+            end = outside(ids, min(len(ids), begin + room))
+            if end > begin:
+                pieces.append((i, begin, end))
+            room -= end - begin
+            if end < len(ids):
+                yield pieces
+                pieces, room = [], n
+            begin = end
+    if pieces:
+        yield pieces
 
 
 SPLITS: dict[str, Callable[[Sequence[int], int], Plan]] = {

@@ -38,6 +38,7 @@ import numpy.typing as npt
 from hybrid.quant.ggml.errors import StateError
 
 from .attention import ArrayLayout
+from .picture_tokens import are_known
 
 MAGIC = b"hybcache"
 VERSION = 1
@@ -178,7 +179,7 @@ def read_header(path: Path, key: bytes, n_vocab: int) -> FileHeader:
     )  # fmt: skip
     if of != key or header.name != path.name:
         raise _damaged(path, "it belongs to another model, or was renamed")
-    if n and not (tokens.min() >= 0 and tokens.max() < n_vocab):
+    if not are_known(tokens, n_vocab):
         raise _damaged(path, "it holds tokens that are not of this vocabulary")
     return header
 

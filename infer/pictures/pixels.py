@@ -130,10 +130,11 @@ class PictureProcessor(ABC, Generic[S]):
         """rgb: u8 [height, width, 3]. PictureError: the model cannot read it."""
         layout = self.layout(rgb.shape[1], rgb.shape[0])
         patches = np.empty((layout.n_patches, layout.patch_dim), np.float32)
-        at = 0
+        at, p = 0, self.settings.patch_size
         for image, tile in zip(self.images(rgb, layout), layout.tiles, strict=True):
             n = tile.rows * tile.columns
-            self._write_patches(image, patches[at : at + n])
+            used = image[: tile.rows * p, : tile.columns * p]  # a convolution does not read the rest
+            self._write_patches(used, patches[at : at + n])
             at += n
         return Pixels(patches, layout)
 

@@ -10,7 +10,7 @@ from ..kernels.emit.isa import ISA, host
 from ..kernels.products.inputs import SquareSums, square_sums
 from ..kernels.rows import elementwise, hadamard
 from ..kernels.rows.layer_norm import layer_norm
-from .operands import Batch, Buffer, Columns, Ref, Rows, Weight, round_up
+from .operands import Batch, Buffer, Columns, PictureBatch, Ref, Rows, Weight, round_up
 from .products import FEW_COLUMNS, GEMV_COLUMNS, Products
 from .record import Op, OpFields, Program, Recorder, aligned_empty
 
@@ -22,6 +22,7 @@ __all__ = [
     "Builder",
     "Columns",
     "Op",
+    "PictureBatch",
     "Program",
     "Ref",
     "Rows",

@@ -1,5 +1,6 @@
 """Operands of a program's ops: rows in an arena, weights, the batch, columns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hybrid.quant.ggml.types import GGMLType
@@ -89,6 +90,25 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class PictureBatch:
+    """What a batch has besides, if some of its tokens are of pictures: addresses, and rows.
+
+    given      i64 per token, not 0: its row is given
+    rows       the given rows, instead of those of the embedding
+    added      by block: rows that are added to the residual stream before it
+    positions  i64 [3][stride bytes]: position of each token in time, row and column
+    index      i64 per token: its index in the batch
+    """
+
+    given: int
+    rows: Rows
+    added: Mapping[int, Rows]
+    positions: int
+    stride: int
+    index: int
+
+
+@dataclass(frozen=True)
 class Batch:
     """Addresses of the control block that the engine fills before each run."""
 
@@ -106,6 +126,7 @@ class Batch:
     all_outputs: int
     last: int = 0  # i64 per token: index (pos) of the last token that it sees
     rope_pos: int = 0  # i64 per token: position for RoPE and learned positions, mostly its index
+    pictures: PictureBatch | None = None
 
 
 @dataclass(frozen=True)

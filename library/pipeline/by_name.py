@@ -11,7 +11,7 @@ from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 from hybrid.quant.ggml.types import FileType
 
-from ..hub import api, checkpoints, choice, download, folders, type_tags
+from ..hub import api, checkpoints, choice, download, folders, towers, type_tags
 from ..hub.names import Name
 from ..hub.repository import Listing, RepoFile
 from ..reporting import Reporter
@@ -121,7 +121,9 @@ def pull(name: Name, reporter: Reporter) -> Path:
     if found is None:
         raise _absent(name, listing, models)
     _check_architecture(listing)
-    _bring(name, listing, found.files, 0, reporter)
+    tower = towers.chosen((file.path for file in listing.files), found.files[0].path, of_one_model=True)
+    files = [*found.files, *(file for file in listing.files if file.path == tower)]
+    _bring(name, listing, files, 0, reporter)
     return folders.pointer(name.repository, listing.commit, found.files[0].path)
 
 

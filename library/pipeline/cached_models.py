@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hybrid.quant.ggml.replacing import remove_unfinished
+from hybrid.quant.ggml.vision_names import PREFIX, vision_path
 
 from .. import cache_paths
 from ..hub import folders
@@ -24,7 +25,7 @@ MADE_BY = {"demo": "hybrid demo", "shapes": "hybrid bench"}
 
 @dataclass(frozen=True)
 class CachedModel:
-    """A file that can be made again. Times are UTC, RFC 3339.
+    """A file that can be made again, with its vision tower. Times are UTC, RFC 3339.
 
     made_of: the folder or ORG/NAME[:TYPE] it was converted from, or the command that made it; "" if unknown. trouble:
     why nothing will use it again.
@@ -43,6 +44,8 @@ def every() -> list[CachedModel]:
     by_last_use: list[tuple[float, CachedModel]] = []
     for kind in ("converted", *MADE_BY):
         for path in (cache_paths.cache_dir() / kind).glob("*.gguf"):
+            if path.name.startswith(PREFIX) and path.with_name(path.name.removeprefix(PREFIX)).exists():
+                continue  # of that model
             with suppress(OSError):  # another process has removed it
                 by_last_use.append(_describe(path, kind))
     return [model for _, model in sorted(by_last_use, key=lambda f: -f[0])]
@@ -50,7 +53,9 @@ def every() -> list[CachedModel]:
 
 def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
     """The time of its last use, and the description."""
-    size, used, made_of, trouble = path.stat().st_size, path.stat().st_mtime, MADE_BY.get(kind, ""), None
+    tower = vision_path(path)
+    size = path.stat().st_size + (tower.stat().st_size if tower.exists() else 0)
+    used, made_of, trouble = path.stat().st_mtime, MADE_BY.get(kind, ""), None
     if kind == "converted":
         if (facts := conversions.read_note(path)) is not None:
             made_of = facts.name

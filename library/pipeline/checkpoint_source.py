@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.convert.plan import PreparedConversion, TensorJob, prepare
+from hybrid.convert.plan import PreparedConversion, TensorJob, in_tower, prepare
 from hybrid.convert.stream import encode, slices
 from hybrid.quant.ggml.reader import TensorInfo
 from hybrid.quant.source import DROPPED, RowSlice, Writer
@@ -19,9 +19,10 @@ class CheckpointSource:
     `quant.source.Source`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, vision: bool = False) -> None:
+        """vision: the checkpoint's vision tower becomes a file of its own."""
         self.path = path
-        self._prepared: PreparedConversion = prepare(path, keep=False)
+        self._prepared: PreparedConversion = prepare(path, keep=False, elsewhere=in_tower(path) if vision else None)
         self._jobs: dict[str, TensorJob] = {job.planned.name: job for job in self._prepared.jobs}
         planned = (job.planned for job in self._jobs.values())
         self.tensors = {t.name: TensorInfo(t.name, t.shape, t.type, 0, t.nbytes) for t in planned}

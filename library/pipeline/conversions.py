@@ -16,6 +16,7 @@ from hybrid.quant.ggml.types import FileType
 from .. import cache_paths
 from ..hub.names import Name
 from ..reporting import Reporter
+from . import vision_files
 
 OWN = "own"
 _CONVERTED = (FileType.F32, FileType.F16, FileType.BF16, FileType.NVFP4, FileType.PQ2_0)  # without loss
@@ -62,13 +63,17 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None, repor
 
     begin(target, name.with_choice(""), reporter, str(name))
     try:
+        vision = vision_files.is_convertible(folder, reporter)
         if kind is None or kind in _CONVERTED:
+            outtype = kind.name.lower() if kind else "auto"
             with reporter.stage("converting", "bytes") as progress:
-                report = converted(folder, target, outtype=kind.name.lower() if kind else "auto", progress=progress)
-            reporter.notes(report.notes)
+                report = converted(folder, target, outtype=outtype, vision=vision, progress=progress)
+            reporter.notes(report.all_notes)
         else:
-            source = CheckpointSource(folder)
+            source = CheckpointSource(folder, vision=vision)
             reporter.notes(source.notes)
+            if vision:  # before the model, whose file ends the conversion
+                vision_files.convert(folder, target, reporter)
             with reporter.stage("quantizing", "bytes") as progress:
                 quantize(source, target, kind, progress=progress)
     except HybridError as err:

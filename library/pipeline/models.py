@@ -133,7 +133,10 @@ def _beside(path: Path) -> Path | None:
 def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
     """The cached conversion of `folder`; converts it now if it is not cached."""
     if not (folder / "config.json").is_file():
-        ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
+        from ..hub.towers import is_tower
+
+        found = (path for path in folder.glob("*.gguf") if not is_later_part(path))
+        ggufs = sorted(path for path in found if not is_tower(path.name))
         if len(ggufs) == 1:
             return ggufs[0]
         if not ggufs:
@@ -149,12 +152,13 @@ def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
 
     from hybrid.convert import convert
 
-    from . import cached_models, conversions
+    from . import cached_models, conversions, vision_files
 
     conversions.begin(target, str(folder), reporter)
+    vision = vision_files.is_convertible(folder, reporter)
     with reporter.stage("converting", "bytes") as progress:
-        report = convert(folder, target, progress=progress)
-    reporter.notes(report.notes)
+        report = convert(folder, target, vision=vision, progress=progress)
+    reporter.notes(report.all_notes)
     for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
         if stale != target:
             cache_paths.remove(stale)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError, shown
+from hybrid.quant.ggml.vision_names import vision_path
 
 from .. import cache_paths
 from ..hub import choice, folders, names, type_tags
 from ..hub.names import Name
 from ..hub.nearby import near
-from . import cached_models, conversions
+from . import cached_models, conversions, vision_files
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def remove(removal: Removal) -> None:
             path.unlink(missing_ok=True)
             if path.parent == conversions.folder():
                 cache_paths.about(path).unlink(missing_ok=True)
+                vision_path(path).unlink(missing_ok=True)
         if removal.repository:
             _remove_repository(removal.repository)
     except OSError as err:
@@ -102,6 +104,8 @@ def _links(name: Name) -> tuple[list[Path], list[Path]]:
             models = choice.ggufs(folders.present(name.repository, snapshot.name))
             found = choice.chosen(models, name)
             wanted |= {snapshot / file.path for file in found.files} if found else set()
+            if found and len(models) == 1 and (tower := vision_files.vision_of(snapshot / found.files[0].path)):
+                wanted.add(tower)
     blobs = {path.resolve() for path in wanted if path.is_symlink()}
     others = {path.resolve() for path in (top / "snapshots").rglob("*") if path.is_symlink() and path not in wanted}
     mine = (top / "blobs").resolve()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import quantized_llama
+import random_towers
 from end_to_end.outcomes import Cli
 from http_server import WAIT, until
 from hub_server import Hub, use
@@ -22,7 +23,10 @@ from random_models import TOKENIZER
 
 import hybrid
 from hybrid import llm_plugin
+from hybrid.convert import verify
 from hybrid.pipeline import models
+from hybrid.pipeline.vision_files import vision_of
+from hybrid.quant.ggml.reader import GGUFFile
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 
@@ -347,12 +351,41 @@ def test_parts_and_folders(hub: Hub, cli: Cli, files: dict[str, Path], tmp_path:
     assert cli("gguf", "split", files["q8_0"], tmp_path / "m-Q4_K_M", "--split-max-size", "5M")[0] == 0
     parts = {f"Q4_K_M/{path.name}": path for path in sorted(tmp_path.glob("m-Q4_K_M-*"))}
     assert len(parts) > 2
-    hub.add("org/m", {**parts, "Q8_0/m-Q8_0.gguf": b"x" * 100_000, "mmproj-Q4_K_M.gguf": b"y" * 100_000})
+    hub.add("org/m", {**parts, "Q8_0/m-Q8_0.gguf": b"x" * 100_000, "m-imatrix.gguf": b"y" * 100_000})
     assert (
         cli("run", "org/m", "--raw", "-p", "State", "-n", 2, "--temp", 0)[:2]
         == cli("run", files["q8_0"], "--raw", "-p", "State", "-n", 2, "--temp", 0)[:2]
     )
     assert hub.served == sum(path.stat().st_size for path in parts.values())
+
+
+def test_the_tower_of_a_model_comes_with_it(hub: Hub, cli: Cli, large: bytes) -> None:
+    towers = {f"mmproj-{kind}.gguf": large[i:] for i, kind in enumerate(("F32", "BF16", "F16", "Q8_0"))}
+    hub.add("org/m", {"sub/m-Q4_K_M.gguf": large, "m-Q8_0.gguf": large[::-1], **towers})
+    path = Path(pulled(cli, "org/m"))
+    assert hub.served == 2 * len(large) - 2, "more than a model and its tower, or less"
+    tower = vision_of(path)
+    assert tower is not None and tower.name == "mmproj-F16.gguf" and tower.read_bytes() == large[2:]
+    assert cli("models", "rm", "org/m:Q4_K_M", "--yes")[0] == 0
+    assert not path.exists() and tower.exists() is False
+
+
+def test_a_checkpoint_with_a_tower_is_converted_into_two_files(
+    hub: Hub, cli: Cli, tmp_path: Path, data_dir: Path
+) -> None:
+    checkpoint = random_towers.write("smolvlm", tmp_path / "c", data_dir / "checkpoints" / "mamba-bf16")
+    hub.add("org/eyes", folder(checkpoint))
+    for name in ("org/eyes", "org/eyes:Q8_0"):
+        path = Path(pulled(cli, name))
+        tower = vision_of(path)
+        assert tower == path.with_name(f"mmproj-{path.name}")
+        with GGUFFile.open(tower) as file:
+            assert (file.get("general.type"), file.get("general.file_type")) == ("mmproj", 1)
+        assert verify(checkpoint, tower).n_tensors == 38
+    listed = json.loads(cli("cache", "--json")[1])
+    assert len([model for model in listed if model.get("made_of", "").startswith("org/eyes")]) == 2
+    assert cli("models", "rm", "org/eyes", "--yes")[0] == 0
+    assert not list(path.parent.glob("*.gguf"))
 
 
 def test_a_revision_and_its_next_commit(hub: Hub, cli: Cli, large: bytes) -> None:

@@ -49,7 +49,8 @@ def _until_control(tokenizer: Tokenizer, ids: Sequence[int]) -> Sequence[int]:
 
 
 def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    return b"".join(tokenizer.piece(int(token)) for token in ids).decode("utf-8", "replace").rstrip("\ufffd")
+    said = (int(token) for token in ids if token >= 0)  # not the tokens of pictures
+    return b"".join(map(tokenizer.piece, said)).decode("utf-8", "replace").rstrip("\ufffd")
 
 
 def _word(text: str, at: int) -> str:

@@ -8,6 +8,7 @@ are being read share the remaining room: beside answers, only as many of their t
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 from ...faults import SidePath
@@ -97,7 +98,7 @@ class Plans:
                 most = min(room, parts[answer.job.client]) if is_shared else room
                 if answer.job.prompt_top is not None:
                     most = min(most, rows)
-                end = min(self._stop(answer), ends[i] + most)
+                end = self.runner.cut(answer.ids, ends[i], min(self._stop(answer), ends[i] + most))
                 n, ends[i] = end - ends[i], end
                 room, parts[answer.job.client] = room - n, parts[answer.job.client] - n
                 rows -= n if answer.job.prompt_top is not None else 0
@@ -140,7 +141,7 @@ class Plans:
         room = self.runner.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
         texts = [(answer.text, answer.most_guessed) for answer in able if answer.text is not None]
         for answer, guess in zip(able, self.guessing.guesses(texts, len(drawn), room, token), strict=True):
-            answer.guess = guess
+            answer.guess = list(takewhile(lambda token: token >= 0, guess))  # no tokens of pictures
 
     def learn(self, counts: Counts, waited: float, seconds: float) -> None:
         """Learns the costs of a pass. waited: seconds since it was begun; seconds: its own share of them, which is less

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+from ...memory.picture_tokens import whole
+
 if TYPE_CHECKING:
     from ...model import LoadedModel
 
@@ -63,16 +65,18 @@ def make_room(seq: "Shiftable", n: int, kept: int) -> int:
         return 0  # it would not help
     gone = 0
     while seq.room < n and (count := leaving(seq.n_past, kept)):
+        before = seq.n_past
         seq.shift(kept, count)
-        gone += count
+        gone += before - seq.n_past
     return gone
 
 
 def shortened(ids: list[int], kept: int, n_ctx: int) -> list[int]:
-    """The rest of a text that has outgrown the context, as if it had been shifted all along."""
+    """The rest of a text that has outgrown the context, as if it had been shifted all along; pictures go whole."""
     part = leaving(n_ctx - MARGIN, kept)
     gone = -(-max(0, len(ids) - n_ctx + MARGIN) // part) * part
-    return ids[:kept] + ids[kept + gone :]
+    first, end = whole(ids, kept, kept + gone) if gone else (kept, kept)
+    return ids[:first] + ids[end:]
 
 
 def leaving(n_past: int, kept: int) -> int:

@@ -198,7 +198,7 @@ class Draft(Foreteller):
 
     def _work(self, d: "_Drafting") -> Work:
         slot, ids = d.lane.unread(d.track.ids)
-        return Work(slot, [token if token < self.model.n_vocab else 0 for token in ids])
+        return Work(slot, [token if 0 <= token < self.model.n_vocab else 0 for token in ids])
 
     def _pass(self, drafting: "list[_Drafting]") -> list[np.ndarray]:
         """The logits after the last guessed tokens."""

@@ -106,9 +106,10 @@ class Chain:
         self.said = _deque(self.params.dry_last_n if self.params.dries else 0)
 
     def accept(self, token: int) -> None:
-        """Notes a token of the text, of the prompt or sampled."""
-        self.recent.append(token)
-        self.said.append(token)
+        """Notes a token of the text, of the prompt or sampled; not those of pictures, which are below 0."""
+        if token >= 0:
+            self.recent.append(token)
+            self.said.append(token)
 
     def accept_all(self, tokens: Iterable[int]) -> None:
         """`accept` for a prompt; only its end can matter."""

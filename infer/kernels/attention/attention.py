@@ -121,10 +121,22 @@ def place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile):
 
 
 @device
-def end_of_run(t, end, slot, pos, start, window, aligned):
-    """End of the tokens from t on that share its sequence and, if windows are aligned, its window."""
+def sees_ahead(pos, own, t):
+    """Whether the window of token t begins at another distance from the last position that it sees."""
+    return own != 0 and ldi(pos + 8 * t) != ldi(own + 8 * t)
+
+
+@device
+def end_of_run(t, end, slot, pos, start, window, aligned, own):
+    """End of the tokens from t on that share its sequence and, if windows are aligned, its window.
+
+    Tokens that see ahead share the beginning of their windows.
+    """
+    ahead = sees_ahead(pos, own, t)
     u = t + 1
     while u < end and ldi(slot + 8 * u) == ldi(slot + 8 * t) and (aligned == 0 or ldi(pos + 8 * u) < start + window):
+        if sees_ahead(pos, own, u) != ahead or (ahead and first_seen(ldi(own + 8 * u), window, 0) != start):
+            break
         u += 1
     return u
 
@@ -145,12 +157,12 @@ def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos,
 
 
 @device
-def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, window, aligned, records, n_head, n_chunk):
+def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk):
     """Merge the results of chunk c into the tile's totals; if chunks are shared (n_chunk > 0), copy them to records."""
     for r in range(n_row):
         w = t + r // heads
         p = ldi(pos + 8 * w)
-        if p >= c * CHUNK and first_seen(p, window, aligned) < (c + 1) * CHUNK:
+        if p >= c * CHUNK and first_seen(ldi(own + 8 * w) if own else p, window, aligned) < (c + 1) * CHUNK:
             record = end_chunk(tile, r, d_head)
             if n_chunk > 0:
                 index = (w * n_head + h0 + r % heads) * n_chunk + c % n_chunk
@@ -180,11 +192,12 @@ EIGHTH, SCALES, V_EIGHTH, V_SCALES = F32_KV.eighth, F32_KV.group, F32_KV.eighth,
 
 
 @kernel
-def attention(  # noqa: C901  one loop nest
+def attention(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
     records: Address, n_records: Int, sinks: Address = 0, aligned: Int = 0, k_block: Int = 0, v_block: Int = 0,
+    own: Address = 0,
 ):  # fmt: skip
     """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per pair
     of types: see `attention_kernel`.
@@ -203,6 +216,8 @@ def attention(  # noqa: C901  one loop nest
     window               0: none; otherwise a query sees the last `window` positions, itself included
     aligned              not 0: windows begin at multiples of their size: a query at p sees the positions from
                          p // window * window on (chunked attention, Llama 4)
+    own                  i64 [tok]: position of the token, from which its window counts, if `pos` is the last position
+                         that it sees, which may be later (pictures); 0: it is `pos`
     cap                  0: none
     sinks                f32 [head], logits; 0: none
     k_block, v_block     blocks of the Walsh-Hadamard transform in whose basis keys and values are; 0: none
@@ -218,7 +233,6 @@ def attention(  # noqa: C901  one loop nest
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if window <= 0:
         window = 1 << 40
-    reach = window
     group = n_head // n_kv
     rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
     per_tile = heads_of_tile(group, rows, max(1, n_tok * n_kv * max(1, n_chunk)), nth)
@@ -236,11 +250,11 @@ def attention(  # noqa: C901  one loop nest
         end = min(n_tok, t + tile)
         while t < end:
             s = ldi(slot + 8 * t)
-            start = first_seen(ldi(pos + 8 * t), window, aligned)
-            u = end_of_run(t, end, slot, pos, start, window, aligned)
+            start = first_seen(ldi((own if own else pos) + 8 * t), window, aligned)
+            u = end_of_run(t, end, slot, pos, start, window, aligned, own)
             final = ldi(pos + 8 * (u - 1))
-            if aligned:  # all of these tokens see positions from `start` on
-                reach = ~start
+            # where windows are aligned, or tokens see ahead, all of these tokens see positions from `start` on
+            reach = ~start if aligned or sees_ahead(pos, own, t) else window
             c0, c1 = start // CHUNK, final // CHUNK + 1
             if n_chunk > 0:
                 c0 += chunk
@@ -271,7 +285,7 @@ def attention(  # noqa: C901  one loop nest
                         soften(mine, n_row, d_head, b0, reach, limit)
                         unpacked_values(mine, n_row, micro, unpacked, d_head, d_value, b0, reach, seen)
                 leave_chunk(
-                    mine, c, n_row, heads, t, h0, d_head, d_value, pos, window, aligned, records, n_head, n_chunk
+                    mine, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk
                 )
             if n_chunk == 0:
                 leave_rows(mine, n_row, heads, t, h0, d_head, d_value, out, ldout, v_block)
@@ -282,7 +296,7 @@ def attention(  # noqa: C901  one loop nest
 def attention_merge(
     a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_value: Int,
     scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int, sinks: Address = 0,
-    aligned: Int = 0, v_block: Int = 0,
+    aligned: Int = 0, v_block: Int = 0, own: Address = 0,
 ):  # fmt: skip
     """Merge the chunks of `attention` if they were shared among threads; otherwise do nothing. Fields as there."""
     n_tok = ldi(ctl)
@@ -299,7 +313,8 @@ def attention_merge(
             clear_record(total, d_value)
             if sinks:
                 start_with_sink(total, sinks, j - t * n_head)
-            for c in range(first_seen(p, window, aligned) // CHUNK, p // CHUNK + 1):
+            first = first_seen(ldi(own + 8 * t) if own else p, window, aligned)
+            for c in range(first // CHUNK, p // CHUNK + 1):
                 merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
             leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value, v_block)
 

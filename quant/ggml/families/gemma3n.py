@@ -22,3 +22,5 @@ class Gemma3nHparams(SharedKeysHparams):
     n_per_layer: int = key("embedding_length_per_layer_input", minimum=1)
     n_stream: int = key("altup.num_inputs", 4)
     active: int = key("altup.active_idx", 0)
+
+    together = False  # as in Gemma 4

@@ -1,5 +1,6 @@
 """Keys of Gemma 4. `local` layers have a window, heads of d_head_local values and a base of RoPE of their own. The last
-n_shared layers have no keys and values. n_per_layer: values of a token's embedding for each layer, 0: it has none."""
+n_shared layers have no keys and values. n_per_layer: values of a token's embedding for each layer, 0: it has none.
+together: on `local` layers the tokens of a picture see each other."""
 
 from .experts import OptionalExpertsHparams
 from .gemma3n import SharedKeysHparams
@@ -14,4 +15,5 @@ class Gemma4Hparams(SharedKeysHparams, OptionalExpertsHparams):
     n_rot_local: int = key("rope.dimension_count_swa", 0)
     n_shared: int = key("attention.shared_kv_layers", 0)
     n_per_layer: int = key("embedding_length_per_layer_input", 0)
+    together: bool = key("hybrid.attention.pictures_together", False)
     n_ff_expert: int = key("expert_feed_forward_length", 0)

@@ -14,6 +14,8 @@ class GraniteHparams(RopeHparams, TransformerHparams, OptionalExpertsHparams):
     attention_scale: float = key("attention.scale", 0.0)
     uses_rope: bool = key("rope.scaling.finetuned", True)  # llama.cpp reuses a key of another meaning
     n_rot: int = key("rope.dimension_count", 0)
+    # per layer, which features of a picture are added before it, if not the first ones, which are its tokens; -1: none
+    deepstack: tuple[int, ...] = key("deepstack_mapping", (), values=0, minimum=-1)
 
     @property
     def scales(self) -> Scales:

@@ -15,7 +15,7 @@ from .unread_keys import check_unread
 _REQUIRED = object()
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 _LARGEST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
-H = TypeVar("H", bound="Hparams")
+H = TypeVar("H", bound="FileKeys")
 
 
 def key(
@@ -24,6 +24,7 @@ def key(
     *,
     per_layer: bool = False,
     pattern: bool = False,
+    values: int | None = None,
     minimum: float = 0,
     more: bool = False,
 ) -> Any:
@@ -31,13 +32,15 @@ def key(
 
     per_layer: a tuple of int or of float; a scalar in the file stands for all layers. pattern: true or false for every
     layer, or a number n: true but for the last of every n layers (0: for all); values of the last `n_ahead` layers (an
-    earlier field) may be missing. more: values after the last layer are ignored.
+    earlier field) may be missing. more: values after the last layer are ignored. values: a tuple of so many numbers; 0:
+    of any number.
 
     Numbers are at least `minimum`, integers below 2^31, floats finite in f32. Layers check what several keys or the
     tensors have to agree on.
     """
     meta = {
         "key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default, "more": more,
+        "values": values,
     }  # fmt: skip
     return dataclasses.field(metadata=meta)
 
@@ -53,38 +56,11 @@ class Scales:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(key,))
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Hparams:
-    """The keys of every family; subclasses also become frozen dataclasses. n_layer: blocks of the file, the last
-    n_ahead of which guess tokens ahead."""
-
-    n_layer: int = key("block_count", minimum=1)
-    n_ahead: int = key("nextn_predict_layers", 0)
-    n_embd: int = key("embedding_length", minimum=1)
-    n_ctx_train: int = key("context_length", minimum=1)
-    eps: float = key("attention.layer_norm_rms_epsilon")  # of the norms
+class FileKeys:
+    """Keys of a file, a field each; subclasses also become frozen dataclasses."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True, eq=False)(cls)  # nobody compares, and there are many
-
-    @property
-    def n_run(self) -> int:
-        """Layers that a token goes through."""
-        return self.n_layer - self.n_ahead
-
-    @property
-    def scales(self) -> Scales:
-        return Scales()
-
-    logit_cap = 0.0  # logits become cap * tanh(logit / cap); 0: unchanged
-    halve_every = 0  # the residual stream is halved after every `halve_every` layers; 0: never
-
-    def usual_context(self, tensors: Container[str]) -> int:
-        """Default number of tokens of a sequence: the longest texts that the model was trained for."""
-        return self.n_ctx_train
-
-    def variant(self, tensors: Container[str], n_ctx: int) -> str:
-        """How a context of n_ctx tokens changes the results of a model with these tensors; "": not at all."""
-        return ""
 
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
@@ -97,7 +73,9 @@ class Hparams:
             name = full_key(arch, field.metadata["key"])
             default = field.metadata["default"]
             raw = gguf.get(name) if default is _REQUIRED else gguf.get(name, default)
-            if field.metadata["pattern"]:
+            if field.metadata["values"] is not None:
+                values[field.name] = _several(gguf, name, raw, field)
+            elif field.metadata["pattern"]:
                 values[field.name] = _pattern(gguf, name, raw, values["n_layer"], values.get("n_ahead", 0))
             elif field.metadata["per_layer"]:
                 each = float if "float" in str(field.type) else int
@@ -150,6 +128,36 @@ class Hparams:
                 yield meta["key"], list(found) if isinstance(found, tuple) else found
 
 
+class Hparams(FileKeys):
+    """The keys of every family. n_layer: blocks of the file, the last n_ahead of which guess tokens ahead."""
+
+    n_layer: int = key("block_count", minimum=1)
+    n_ahead: int = key("nextn_predict_layers", 0)
+    n_embd: int = key("embedding_length", minimum=1)
+    n_ctx_train: int = key("context_length", minimum=1)
+    eps: float = key("attention.layer_norm_rms_epsilon")  # of the norms
+
+    @property
+    def n_run(self) -> int:
+        """Layers that a token goes through."""
+        return self.n_layer - self.n_ahead
+
+    @property
+    def scales(self) -> Scales:
+        return Scales()
+
+    logit_cap = 0.0  # logits become cap * tanh(logit / cap); 0: unchanged
+    halve_every = 0  # the residual stream is halved after every `halve_every` layers; 0: never
+
+    def usual_context(self, tensors: Container[str]) -> int:
+        """Default number of tokens of a sequence: the longest texts that the model was trained for."""
+        return self.n_ctx_train
+
+    def variant(self, tensors: Container[str], n_ctx: int) -> str:
+        """How a context of n_ctx tokens changes the results of a model with these tensors; "": not at all."""
+        return ""
+
+
 def by_period(period: int, n_layer: int) -> tuple[bool, ...]:
     """Per layer: False for the last of every `period` layers, True for the others; period 0: True for all."""
     return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
@@ -159,6 +167,8 @@ def _is_default(meta: Mapping[str, Any], value: Any, n_layer: int) -> bool:
     default = meta["default"]
     if default is _REQUIRED:
         return False
+    if meta.get("values") is not None:
+        return bool(tuple(value) == default)
     if isinstance(value, list | tuple):
         return tuple(value) == (by_period(default, n_layer) if meta["pattern"] else (default,) * n_layer)
     return bool(value == default)
@@ -190,6 +200,18 @@ def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, kind: type, mi
     if len(values) != n_layer:
         raise FormatError(f"{gguf.path.name}: {name} has {len(values)} values for {n_layer} layers.")
     return tuple(scalar(gguf, name, v, kind, minimum) for v in values)
+
+
+def _several(gguf: GGUFFile, name: str, raw: Any, field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    """The value of a field of several values."""
+    if isinstance(raw, tuple):  # the default
+        return raw
+    kind, count = _KINDS[str(field.type).removeprefix("tuple[").partition(",")[0]], field.metadata["values"]
+    codes = {int: "iu", float: "fiu", bool: "b"}[kind]
+    if not isinstance(raw, np.ndarray) or raw.dtype.kind not in codes or (count and len(raw) != count):
+        many = f"{count} values" if count else "a list"
+        raise wrong(gguf, name, raw, f"{many} of {'true or false' if kind is bool else 'numbers'}")
+    return tuple(scalar(gguf, name, kind(value), kind, field.metadata["minimum"]) for value in raw.tolist())
 
 
 def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int, n_ahead: int) -> tuple[bool, ...]:

@@ -44,4 +44,4 @@ class Gemma3PictureSettings(PictureSettings):
     def mistake(self) -> str:
         if self.max_crops > 1024:
             return f"{self.max_crops} crops, expected at most 1024"
-        return super().mistake() or self.unfit_side("clip.vision.image_size", self.image_size, self.pool)
+        return super().mistake() or self.unfit_side("clip.vision.image_size", self.image_size, self.pool, cut=True)

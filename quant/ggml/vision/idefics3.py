@@ -46,4 +46,4 @@ class Idefics3Settings(PictureSettings):
         return (-(-self.longest // self.tile_size) * self.tile_size) ** 2 + self.tile_size**2
 
     def mistake(self) -> str:
-        return super().mistake() or self.unfit_side("clip.vision.image_size", self.tile_size, self.merge_size)
+        return super().mistake() or self.unfit_side("clip.vision.image_size", self.tile_size, self.merge_size, cut=True)

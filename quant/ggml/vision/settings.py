@@ -113,9 +113,11 @@ class PictureSettings(ABC):
     def most_pixels(self) -> int:
         """Of all tiles of a picture, whatever its size; enlarging stops there."""
 
-    def unfit_side(self, name: str, side: int, parts: int) -> str:
-        """The mistake of a side of a tile that is not a number of blocks of `parts` patches; "": none."""
-        if side > LARGEST_TILE or side % (self.patch_size * parts):
+    def unfit_side(self, name: str, side: int, parts: int, *, cut: bool = False) -> str:
+        """The mistake of a side of a tile that is not a number of blocks of `parts` patches; "": none. cut: pixels
+        after the last whole patch are not used, as in a convolution."""
+        used = side // self.patch_size * self.patch_size if cut else side
+        if side > LARGEST_TILE or not used or used % (self.patch_size * parts):
             unit = self.patch_size * parts
             return f"{name} is {side} pixels, expected a multiple of {unit} up to {LARGEST_TILE}"
         return ""

@@ -36,8 +36,14 @@ GRANITE = LlavaNextSettings.make(
 )
 GEMMA4 = Gemma4PictureSettings.make(patch_size=2, pool=3, max_tokens=9)
 
+# tiles of two patches a side, and a rest
+SMOL_CUT = Idefics3Settings.make(patch_size=5, tile_size=12, longest_edge=36, **COLOURS)
+GEMMA3_CUT = Gemma3PictureSettings.make(patch_size=5, image_size=12, pool=2, **COLOURS)
+
 # (settings, height, width)
 CASES: list[tuple[PictureSettings, int, int]] = [
+    (SMOL_CUT, 20, 33),
+    (GEMMA3_CUT, 20, 33),
     (SMART, 1, 1),
     (SMART, 12, 18),  # whole features: not resized
     (SMART, 15, 15),  # 2.5 features: half to even
@@ -103,7 +109,8 @@ def test_against_the_rules(settings: PictureSettings, height: int, width: int) -
     expected = reference.patches(settings, images)
 
     p = settings.patch_size
-    assert [(tile.rows * p, tile.columns * p) for tile in found.layout.tiles] == [image.shape[:2] for image in images]
+    whole = [(image.shape[0] // p, image.shape[1] // p) for image in images]
+    assert [(tile.rows, tile.columns) for tile in found.layout.tiles] == whole
     assert found.patches.dtype == np.float32 and found.patches.shape == expected.shape
     np.testing.assert_allclose(found.patches, expected, rtol=0, atol=2e-6)
 

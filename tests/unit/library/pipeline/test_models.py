@@ -42,7 +42,7 @@ def test_a_folder_is_converted_once_and_again_when_it_changes(folder: Path, monk
     def convert(source: Path, target: Path, **_: object) -> SimpleNamespace:
         calls.append(source)
         target.write_bytes(b"gguf")
-        return SimpleNamespace(notes=())
+        return SimpleNamespace(all_notes=())
 
     monkeypatch.setattr("hybrid.convert.convert", convert, raising=False)
     first = models.resolve(folder)

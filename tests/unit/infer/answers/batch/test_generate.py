@@ -35,7 +35,7 @@ def tok() -> Tokenizer:
 class Memory:
     """A memory with one slot."""
 
-    bytes_state_per_seq, positions = 0, [SimpleNamespace(plain=True)]
+    bytes_state_per_seq, positions, is_together = 0, [SimpleNamespace(plain=True)], False
 
     def __init__(self, n_ctx: int) -> None:
         self.n_ctx, self.n_past = n_ctx, np.zeros(1, np.int64)

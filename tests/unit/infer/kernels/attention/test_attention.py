@@ -85,10 +85,18 @@ class Layer:
         run(kernel, fields, n_threads)
         assert (guard == 3.5).all(), "wrote beyond the scratch"
 
-    def attend(self, q: np.ndarray, *rows: tuple[int, int, int], n_threads: int = 1, share: bool = True) -> np.ndarray:
-        """share: whether threads may share a sequence's positions."""
+    def attend(
+        self,
+        q: np.ndarray,
+        *rows: tuple[int, int, int],
+        n_threads: int = 1,
+        share: bool = True,
+        last: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """share: whether threads may share a sequence's positions. last: the last position that each token sees."""
         n = q.shape[0]
-        ctl, pos, slot = self._control(rows)
+        ctl, own, slot = self._control(rows)
+        pos = own if last is None else last
         asked, view = guarded((n, self.n_head * self.d_head), 4)
         view[...] = q.reshape(n, -1)
         whole, out = guarded((n, self.n_head * self.d_value), 6)
@@ -102,7 +110,7 @@ class Layer:
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
             "sinks": self.sinks, "aligned": int(self.aligned),
-            "v_block": self.blocks[1],
+            "v_block": self.blocks[1], "own": None if last is None else own,
         }  # fmt: skip
         fields = record(
             kernel,
@@ -477,6 +485,33 @@ def test_the_future_cannot_leak(kind: str) -> None:
     z = dirty.step(inputs, (80, 0, 0))
     assert same_bits(z[:50], y[:50])
     assert np.isnan(z[51:]).all(), "a NaN in keys and values must stay visible"
+
+
+@pytest.mark.parametrize("window", [0, 5, 24, 100])
+@pytest.mark.parametrize("n_head", [4, 2])
+def test_tokens_of_pictures_see_ahead(window: int, n_head: int) -> None:
+    """Windows count back from the token itself, whatever it sees after it."""
+    n, pictures = 700, [(3, 40), (40, 47), (100, 101), (490, 640)]
+    layer = Layer(n_head, 2, 16, n, window)
+    q, k, v = layer.inputs(n)
+    layer.store(k, v, (n, 1, 0))
+    last = np.arange(n)
+    for begin, end in pictures:
+        last[begin:end] = end - 1
+    seen = np.arange(n) <= last[:, None]
+    if window:
+        seen &= np.arange(n) > np.arange(n)[:, None] - window
+    heads = np.arange(n_head) // (n_head // 2)
+    scores = np.einsum("thd,shd->hts", q.astype(np.float64), k[:, heads].astype(np.float64)) * layer.scale
+    weights = np.exp(np.where(seen, scores - scores.max(-1, keepdims=True), -np.inf))
+    want = np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), v[:, heads].astype(np.float64))
+    whole = layer.attend(q, (n, 1, 0), last=last)
+    assert worst(whole, want) < 3e-6
+    for first, count in ((0, 50), (40, 7), (98, 5), (490, 210)):
+        for n_threads in (1, 3, 9):
+            part = slice(first, first + count)
+            got = layer.attend(q[part], (count, 1, first), last=last[part], n_threads=n_threads)
+            assert same_bits(got, whole[part]), (first, n_threads)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -106,7 +106,7 @@ def test_defaults_are_of_each_class() -> None:
         (Lfm2TilesSettings.make(max_tiles=2000), "2 to 2000 tiles"),
         (Lfm2TilesSettings.make(min_tokens=3, max_tokens=2), "min_image_tokens = 3 is larger"),
         (Lfm2TilesSettings.make(tile_size=500), "tile_size is 500 pixels, expected a multiple of 32"),
-        (Gemma3PictureSettings.make(image_size=225), "image_size is 225 pixels, expected a multiple of 56"),
+        (Gemma3PictureSettings.make(image_size=240), "image_size is 240 pixels, expected a multiple of 56"),
         (Gemma3PictureSettings.make(max_crops=5000), "5000 crops"),
         (
             Gemma3PictureSettings.make(image_size=4032, max_crops=10, pan_and_scan=True),
@@ -119,7 +119,7 @@ def test_defaults_are_of_each_class() -> None:
         (Lfm2TilesSettings.make(tile_size=4096, max_tiles=5), "becomes up to 84148224 pixels"),
         (Idefics3Settings.make(patch_size=16, tile_size=8192), "becomes up to 134217728 pixels"),
         (LlavaNextSettings.make(tile_size=336, sizes=(8400, 8400)), "becomes up to 70672896 pixels"),
-        (Idefics3Settings.make(tile_size=365), "image_size is 365 pixels, expected a multiple of 28"),
+        (Idefics3Settings.make(tile_size=380), "image_size is 380 pixels, expected a multiple of 28"),
         (LlavaNextSettings.make(tile_size=336, sizes=(1, 2, 3)), "has 3 values, expected pairs"),
         (LlavaNextSettings.make(tile_size=336, sizes=(336, 300)), "no multiple of 336"),
         (LlavaNextSettings.make(tile_size=336, query_side=3, window_side=2), "queries of 3 a side in a window of 2"),

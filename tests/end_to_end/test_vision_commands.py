@@ -1,0 +1,76 @@
+"""Commands on files with vision towers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import random_towers
+from end_to_end.outcomes import Cli
+
+from hybrid.quant.ggml.reader import GGUFFile
+
+
+@pytest.fixture
+def folder(tmp_path: Path, data_dir: Path) -> Path:
+    return random_towers.write("smolvlm", tmp_path / "eyes", data_dir / "checkpoints" / "mamba-bf16")
+
+
+@pytest.fixture
+def tower(cli: Cli, folder: Path, tmp_path: Path) -> Path:
+    assert cli("convert", folder, "-o", tmp_path / "m.gguf", "--vision")[0] == 0
+    return tmp_path / "mmproj-m.gguf"
+
+
+def test_convert(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    code, out, _ = cli("convert", folder, "-o", tmp_path / "m.gguf", "--verify")
+    assert code == 0
+    assert f"{tmp_path / 'mmproj-m.gguf'}: SmolVLMForConditionalGeneration, F16, 38 tensors" in out
+    assert f"{tmp_path / 'mmproj-m.gguf'} is what {folder} makes: 38 tensors compared" in out
+    report = json.loads(cli("convert", folder, "-o", tmp_path / "n.gguf", "--json", "--outtype", "q8_0")[1])
+    assert report["vision"]["output"] == str(tmp_path / "mmproj-n.gguf") and report["vision"]["file_type"] == "Q8_0"
+    code, out, _ = cli("convert", folder, "-o", tmp_path / "k.gguf", "--dry-run")
+    assert f"38 tensors, 28.7 KiB; would be written to {tmp_path / 'mmproj-k.gguf'}" in out
+    assert code == 0 and not (tmp_path / "k.gguf").exists()
+    assert cli("convert", folder, "-o", tmp_path / "k.gguf", "--no-vision")[0] == 0
+    assert (tmp_path / "k.gguf").exists() and not (tmp_path / "mmproj-k.gguf").exists()
+
+
+def test_inspect(cli: Cli, tower: Path) -> None:
+    code, out, _ = cli("inspect", tower)
+    assert code == 0 and "projector idefics3 to width 18" in out and "memory per sequence" not in out
+    assert "2000 x 1500      40" in out
+    found = json.loads(cli("inspect", tower, "--json")[1])
+    assert found["tower"]["n_layer"] == 2 and found["tower"]["pictures"][0]["tokens"] == 40
+    code, _, err = cli("inspect", tower, "--memory")
+    assert code == 2 and "mmproj-m.gguf is a vision tower: the memory of a conversation is its text model's" in err
+
+
+def test_inspect_of_a_damaged_tower(cli: Cli, tower: Path, tmp_path: Path) -> None:
+    raw = tower.read_bytes()
+    (tmp_path / "bad.gguf").write_bytes(raw.replace(b"clip.vision.patch_size", b"clip.vision.patch_sizf"))
+    code, out, _ = cli("inspect", tmp_path / "bad.gguf")
+    assert code == 0 and "bad.gguf has no key clip.vision.patch_size, which it needs" in out
+
+
+def test_quantize(cli: Cli, tower: Path, tmp_path: Path) -> None:
+    assert cli("quantize", tower, tmp_path / "q.gguf", "Q8_0")[0] == 0
+    with GGUFFile.open(tmp_path / "q.gguf") as file:
+        assert file.get("general.file_type") == 7
+    code, _, err = cli("quantize", tower, tmp_path / "r.gguf", "Q4_K_M")
+    assert code == 2 and "is a vision tower, whose matrices are F16 or Q8_0, not Q4_K_M" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "{}", "-p", "x"], ["perplexity", "{}", "{text}"], ["bench", "{}"], ["embed", "{}", "-p", "x"],
+        ["imatrix", "{}", "{text}", "-o", "{out}"],
+    ],
+)  # fmt: skip
+def test_a_tower_is_no_text_model(command: list[str], cli: Cli, tower: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("some words " * 500)
+    names = {"{}": str(tower), "{text}": str(text), "{out}": str(tmp_path / "i.gguf")}
+    code, _, err = cli(*(names.get(word, word) for word in command))
+    assert code == 1
+    assert err.strip().endswith("mmproj-m.gguf is a vision tower, not a model. Give the file of its text model.")
