@@ -330,7 +330,9 @@ class Runner:
             if not are_known(ids, self.n_vocab):
                 raise UsageError(f"token {ids.max()} is outside this model's vocabulary of {self.n_vocab}.")
             if has_pictures(ids):
-                self._check_pictures(w)
+                self.check_pictures(w.seq.tokens, w.ids)
+                if w.each:
+                    raise UsageError("tokens of a picture cannot be taken back one by one.")
             if len(w.ids) > w.seq.room:
                 raise UsageError(
                     f"{self.memory.size_of(w.seq.slot, len(w.ids))} do not fit the context of {self.n_ctx}.",
@@ -339,14 +341,12 @@ class Runner:
             if w.targets is not None and len(w.targets) != len(w.outputs()):
                 raise UsageError(f"{len(w.targets)} targets for {len(w.outputs())} outputs.")
 
-    def _check_pictures(self, work: Work) -> None:
-        """Raise the UsageError of a work with pictures that cannot be read."""
+    def check_pictures(self, before: Sequence[int], ids: Sequence[int]) -> None:
+        """Raise the UsageError of pictures among `ids`, which follow `before`, that cannot be read."""
         if not self.sees_pictures:
             raise UsageError("a model that is divided over processes reads no pictures yet. Load it in one process.")
-        if work.each:
-            raise UsageError("tokens of a picture cannot be taken back one by one.")
         width = self.engine.hparams.n_embd
-        for shown in self.pictures.shown(work.seq.tokens, work.ids):
+        for shown in self.pictures.shown(before, ids):
             if shown.picture.rows.shape[1] != width:
                 raise UsageError(
                     f"the picture's rows have {shown.picture.rows.shape[1]} values, this model's {width}: they are of "

@@ -10,6 +10,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
+from .engine.pictures import Picture
 from .guessers import Guessers
 from .memory import PromptCache
 from .memory.cache import LADDER
@@ -49,9 +50,15 @@ class Sequence(Slot):
         return self.runner.guessers
 
     def prefill(
-        self, ids: Seq[int], progress: TokenProgress | None = None, boundaries: Iterable[int] = ()
+        self,
+        ids: Seq[int],
+        progress: TokenProgress | None = None,
+        boundaries: Iterable[int] = (),
+        pictures: Seq[Picture] = (),
     ) -> np.ndarray:
         """Append tokens; returns the logits after the last, f32 [n_vocab].
+
+        pictures: those of tokens below 0 (`Picture.ids`), unless somebody made them known (`Runner.pictures`).
 
         boundaries: positions in the whole text that a later text may continue from. With a prompt cache, checkpoints
         are made at these, at the beginning and the end, and at every multiple of LADDER.
@@ -59,6 +66,7 @@ class Sequence(Slot):
         if not len(ids):
             raise UsageError("there are no tokens to process")
         self.check_open()
+        self.runner.pictures.add(*pictures)
         start, end = self.n_past, self.n_past + len(ids)
         if self._cache is not None:
             self.runner.check([Work(self, ids)])

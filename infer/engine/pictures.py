@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -61,31 +62,44 @@ class Shown(NamedTuple):
     n: int
 
 
+class UnknownPictureError(UsageError):
+    """A text has a picture whose rows are not at hand."""
+
+
 class Pictures:
-    """The pictures that somebody holds, by their tokens. It does not hold them itself."""
+    """The pictures that somebody holds, by their tokens. It does not hold them itself. Any thread may use it."""
 
     def __init__(self) -> None:
         self._known: dict[int, WeakSet[Picture]] = {}  # by their first token
+        self._lock = Lock()
 
-    def add(self, picture: Picture) -> None:
-        """Make a picture known for as long as somebody holds it."""
-        self._known = {first: held for first, held in self._known.items() if held}
-        self._known.setdefault(picture.ids[0], WeakSet()).add(picture)
+    def add(self, *pictures: Picture) -> None:
+        """Make pictures known for as long as somebody holds them."""
+        with self._lock:
+            for first in [first for first, held in self._known.items() if not held]:
+                del self._known[first]
+            for picture in pictures:
+                self._known.setdefault(picture.ids[0], WeakSet()).add(picture)
 
     def shown(self, before: Sequence[int], ids: Sequence[int]) -> list[Shown]:
-        """The pictures of tokens `ids`, which follow the tokens `before`. Raises UsageError if one is not known."""
+        """The pictures of tokens `ids`, which follow the tokens `before`. Raises UnknownPictureError."""
         found = []
         for begin, end in runs(np.asarray(ids, np.int64)):
             own, first = list(ids[begin:end]), 0
             if begin == 0 and not is_first(own[0]):
                 first = next((k for k in range(1, len(before) + 1) if is_first(before[-k])), 0)
                 own = [*before[len(before) - first :], *own]
-            picture = self._find(own)
-            if picture is None:
-                raise UsageError("the text has a picture whose features are not at hand. Give the picture again.")
-            found.append(Shown(begin, picture, first, end - begin))
+            found.append(Shown(begin, self._find(own), first, end - begin))
         return found
 
-    def _find(self, ids: list[int]) -> Picture | None:
-        held = self._known.get(ids[0], ())
-        return next((picture for picture in held if picture.ids[: len(ids)] == ids), None)
+    def _find(self, ids: list[int]) -> Picture:
+        """The picture that begins with these tokens."""
+        with self._lock:
+            held = list(self._known.get(ids[0], ()))
+        for picture in held:
+            if picture.ids[: len(ids)] == ids:
+                return picture
+        raise UnknownPictureError(
+            f"token {ids[0]} is outside this model's vocabulary, and of no picture that is at hand. Give the picture "
+            "again."
+        )

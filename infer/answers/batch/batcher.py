@@ -93,6 +93,7 @@ class Batcher:
 
     def check(self, job: Job) -> None:
         """Raises UsageError if `submit` would refuse the job: its prompt is empty, too long, or for another model."""
+        self.runner.pictures.add(*job.pictures)
         self.check_prompt(job.ids)
         if job.prompt_top is not None and not 0 <= job.prompt_top <= self.runner.n_vocab:
             raise UsageError(
@@ -103,9 +104,10 @@ class Batcher:
         """The same check for the tokens of a prompt."""
         if not ids:
             raise UsageError("the prompt is empty. Give some text to start from.")
-        if not 0 <= min(ids) <= max(ids) < self.runner.n_vocab:
-            wrong = next(i for i in ids if not 0 <= i < self.runner.n_vocab)
-            raise UsageError(f"token {wrong} is outside this model's vocabulary of {self.runner.n_vocab}.")
+        if max(ids) >= self.runner.n_vocab:
+            raise UsageError(f"token {max(ids)} is outside this model's vocabulary of {self.runner.n_vocab}.")
+        if min(ids) < 0:
+            self.runner.check_pictures([], ids)
         if len(ids) > self.runner.n_ctx:
             raise PromptTooLongError(len(ids), self.runner.n_ctx)
 
@@ -121,6 +123,7 @@ class Batcher:
         Raises UsageError if the rest does not fit.
         """
         n = len(seq.tokens)
+        self.runner.pictures.add(*job.pictures)
         if n < len(job.ids):
             self.runner.check([Work(seq, job.ids[n:])])
         elif seq.logits is None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
+from ...engine.pictures import Picture
 from ...faults import fault_text, is_fault, tell
 from ...guessers import Track
 from ...memory.branches import Kept
@@ -49,6 +50,7 @@ class AnswerFaultError(HybridError):
 class Job:
     """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
 
+    pictures  whose tokens are in the prompt: held while the job is
     keep      tokens at the beginning that stay when the context is full and half of the others leave it (see
               context_shift.kept_tokens); None: a full context ends the answer
     use_cache  the known prefix of the prompt is not read again; it changes no bit of the answer
@@ -71,6 +73,7 @@ class Job:
     ids: list[int]
     drawing: Drawing
     key: object = None  # the caller's own
+    pictures: tuple[Picture, ...] = ()
     keep: int | None = None
     use_cache: bool = True
     remember: bool = False

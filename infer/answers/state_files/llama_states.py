@@ -11,6 +11,7 @@ from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.sources import check_source
 
 from ...memory.llama_session import LlamaSession, encode_session, read_session, sides_of
+from ...memory.picture_tokens import has_pictures
 from ...memory.positions import first_moved
 from ...memory.saved_text import SavedText
 from ...model import LoadedModel
@@ -96,6 +97,8 @@ def export_session(
             f"without flash attention llama.cpp has no values in {memory.attention.kind.values.name}. Export for flash "
             "attention."
         )
+    if has_pictures(seq.tokens):
+        raise UsageError("a state with pictures is not exchanged with llama.cpp, whose states do not say which.")
     n = len(seq.tokens)
     tokens = [*seq.tokens, *seq.pending[:1]] if whole else seq.tokens
     positions = memory.positions[seq.slot]
