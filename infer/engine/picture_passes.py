@@ -1,4 +1,4 @@
-"""Passes with pictures: programs of their own, made when the first picture is read. Other passes stay as they are."""
+"""Passes with pictures: programs of their own, made when the first picture is read."""
 
 from collections.abc import Sequence
 from dataclasses import replace

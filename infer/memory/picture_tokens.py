@@ -72,7 +72,7 @@ def whole(ids: Sequence[int], first: int, end: int) -> tuple[int, int]:
 
 
 def runs(ids: Ids) -> Iterator[tuple[int, int]]:
-    """(first token, token after the last) of every run, also of those that are cut at an end of `ids`."""
+    """(first token, token after the last) of every run; a run may be cut at an end of `ids`."""
     begin = -1
     for i in np.flatnonzero(ids < 0).tolist():
         begin = i if begin < 0 else begin

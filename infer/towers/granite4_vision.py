@@ -102,8 +102,8 @@ class WindowProjector:
 
 
 class Granite4Vision(Siglip):
-    """The tower of Granite 4 Vision. Its picture is one run: the features of the whole, then those of the tiles as one
-    grid, of which each row ends with a newline."""
+    """The tower of Granite 4 Vision. Its picture is one run: the features of the whole, then the tiles' features as
+    one grid, of which each row ends with a newline."""
 
     def merged(self) -> int:
         side: int = self.hparams.window_side

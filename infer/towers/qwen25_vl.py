@@ -39,7 +39,7 @@ class Qwen25Vl(FirstFrame):
         return windows(rows // m, columns // m, max(1, h.window // (m * h.patch_size)))
 
     def _order(self, rows: int, columns: int) -> np.ndarray:
-        """Numbers of the patches, which come block by block, as they are read."""
+        """Numbers of the patches, which come block by block, in the order of reading."""
         each = self.n_merge**2
         blocks = np.concatenate(self._windows(rows, columns))
         order: np.ndarray = (blocks[:, None] * each + np.arange(each)).reshape(-1)

@@ -41,7 +41,7 @@ class Siglip(VisionTower):
         return n
 
     def load_end(self, w: TowerWeights) -> None:
-        """Load what follows the blocks."""
+        """Load the last norm and the projector."""
         self.post_norm = w.norm("v.post_ln", self.hparams.n_embd)
         self.load_projector(w)
 
@@ -50,7 +50,7 @@ class Siglip(VisionTower):
         raise NotImplementedError
 
     def order(self, rows: int, columns: int) -> np.ndarray:
-        """Raster numbers of the patches as they are read."""
+        """Raster numbers of the patches in the order of reading."""
         return block_order(rows, columns, self.n_merge)
 
     def arranged(self, patches: Floats, rows: int, columns: int) -> Floats:
@@ -77,7 +77,7 @@ class Siglip(VisionTower):
         return self.add_blocks(tile, stream)
 
     def add_blocks(self, tile: Tile, stream: Stream) -> list[Rows]:
-        """Add the blocks and what follows them."""
+        """Add the blocks, the last norm and the projector."""
         for block in self.blocks:
             block.build(stream, tile.memory)
         x = stream.normed(self.post_norm)

@@ -134,7 +134,7 @@ class VisionTower(ABC):
 
     @property
     def name(self) -> bytes:
-        """Tells this tower's rows from those of other files."""
+        """Differs from the name of any other tower."""
         described = [self.gguf.path.name, str(self.gguf.nbytes), str(self.exact)]
         return "\n".join(described).encode()
 
