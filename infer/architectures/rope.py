@@ -44,7 +44,7 @@ def rope_of(h: RopeHparams, w: Weights, n_rot: int, style: int) -> Rope:
 def with_axes(rope: Rope, w: Weights, *, interleaved: bool) -> Rope:
     """The rope, with the axis of each pair for pictures if the file has sections: see `axes_of`."""
     name = f"{w.gguf.get('general.architecture')}.rope.dimension_sections"
-    if (found := w.gguf.get(name)) is None:
+    if (found := w.gguf.get(name, None)) is None:
         return rope
     sections = np.asarray(found)
     right = sections.dtype.kind in "iu" and sections.ndim == 1 and N_AXES <= len(sections) <= N_AXES + 1

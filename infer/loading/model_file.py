@@ -62,11 +62,7 @@ class ModelFile:
         """Identifies the weights: a hash of names, types, shapes and samples of bytes of all tensors, of all bytes of
         adapters, and of the weights that n_ctx selects."""
         digest = hashlib.sha256(self.arch.encode())
-        for t in self.gguf.tensors.values():
-            digest.update(f"{t.name} {t.type} {t.shape};".encode())
-            flat = self.gguf.raw(t.name).reshape(-1)
-            digest.update(flat[: 4096 if flat.size < 1 << 20 else 512].tobytes())
-            digest.update(flat[-512:].tobytes())
+        update_by_samples(digest, self.gguf)
         for adapter in self.adapters:
             adapter.update(digest)
         digest.update(self._variant.encode())
@@ -88,6 +84,15 @@ class ModelFile:
         from ..text.chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
+
+
+def update_by_samples(digest: "hashlib._Hash", gguf: GGUFFile) -> None:
+    """Update a digest by names, types, shapes and samples of bytes of all tensors."""
+    for t in gguf.tensors.values():
+        digest.update(f"{t.name} {t.type} {t.shape};".encode())
+        flat = gguf.raw(t.name).reshape(-1)
+        digest.update(flat[: 4096 if flat.size < 1 << 20 else 512].tobytes())
+        digest.update(flat[-512:].tobytes())
 
 
 def notes_on(gguf: GGUFFile, hparams: type[Hparams]) -> list[str]:

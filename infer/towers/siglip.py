@@ -137,12 +137,8 @@ class Gemma3Vl(Siglip):
     def load_projector(self, w: TowerWeights) -> None:
         h = self.hparams
         self.norm = w.vector("mm.soft_emb_norm.weight", h.n_embd)
-        shape = w.gguf.info("mm.input_projection.weight").shape
-        if shape == (h.n_out, h.n_embd):
-            self.project = w.matrix("mm.input_projection.weight", h.n_out, h.n_embd)
-        else:  # as the checkpoint has it: to be multiplied from the other side
-            values = w.array("mm.input_projection.weight", h.n_embd, h.n_out)
-            self.project = w.made("mm.input_projection", values.T)
+        # in the file as in the checkpoint: to be multiplied from the other side
+        self.project = w.made("mm.input_projection", w.array("mm.input_projection.weight", h.n_embd, h.n_out).T)
 
     def add_projector(self, tile: Tile, x: Rows) -> Rows:
         b = tile.b

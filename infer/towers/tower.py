@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from itertools import count
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from ..engine.pictures import Picture
 from ..kernels import execute
 from ..kernels.build.jit import CompileProgress, compile_kernels
+from ..loading.model_file import update_by_samples
 from ..program.builder import Rows
 from ..program.threads import Pool, Stop
 from .clamps import Clamps
@@ -132,11 +134,12 @@ class VisionTower(ABC):
         """The runs of tokens of a picture: their features and further ones, and the grid of each."""
         return [(made, self.grid(*size)) for made, size in zip(tiles, sizes, strict=True)]
 
-    @property
+    @cached_property
     def name(self) -> bytes:
         """Differs from the name of any other tower."""
-        described = [self.gguf.path.name, str(self.gguf.nbytes), str(self.exact)]
-        return "\n".join(described).encode()
+        digest = sha256(f"{type(self).__name__} {self.hparams} {self.exact}".encode())
+        update_by_samples(digest, self.gguf)
+        return digest.digest()
 
     def tile_features(self, patches: Floats, rows: int, columns: int, *, stop: Stop | None = None) -> list[Floats]:
         """The features of one tile, in raster order, and further ones."""

@@ -198,8 +198,7 @@ def gemma3_vl(f: TwinFile, patches: F64, rows: int, columns: int) -> list[F64]:
     m = f.h.n_merge or 4
     pooled = beside(x, rows, columns, m).reshape(-1, m * m, x.shape[1]).mean(1)
     y = f.norm(pooled, "mm.soft_emb_norm", f.h.eps)
-    matrix = f.tensors["mm.input_projection.weight"]
-    return [y @ (matrix.T if matrix.shape[1] == y.shape[1] else matrix)]
+    return [y @ f.tensors["mm.input_projection.weight"]]
 
 
 def lfm3_vl(f: TwinFile, patches: F64, rows: int, columns: int) -> list[F64]:

@@ -293,3 +293,18 @@ def test_a_window_that_is_not_reached_changes_nothing(window: int, file: Callabl
             logits.append(model.sequence().logits_of(IDS))
     assert len(IDS) == 40
     np.testing.assert_array_equal(*logits)
+
+
+def test_sections_change_no_text(file: Callable[..., Path]) -> None:
+    plain = logits(file({}, arch="qwen2vl"))
+    np.testing.assert_array_equal(logits(file({".rope.dimension_sections": [2, 1, 1, 0]}, arch="qwen2vl")), plain)
+    with LoadedModel.load(file({".rope.dimension_sections": [1, 1, 2]}, arch="qwen2vl"), n_ctx=64) as model:
+        assert model.memory.has_axes
+    with LoadedModel.load(file({}, arch="qwen2vl"), n_ctx=64) as model:
+        assert not model.memory.has_axes
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], [2, 1, 1, 0, 0], [0, 0, 0], 4, "x", [1.5, 1.5, 1.0], [1 << 20] * 3])
+def test_bad_sections(wrong: Any, file: Callable[..., Path]) -> None:
+    with pytest.raises(FormatError, match=r"qwen2vl\.rope\.dimension_sections = .*, expected 3 or 4 numbers of pairs"):
+        LoadedModel.load(file({".rope.dimension_sections": wrong}, arch="qwen2vl"), n_ctx=64)
