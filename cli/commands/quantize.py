@@ -4,7 +4,7 @@ import gc
 import math
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hybrid.pipeline.checkpoint_source import CheckpointSource
     from hybrid.pipeline.max_kld import TypeChoice
     from hybrid.pipeline.target import Elsewhere, Measuring
-    from hybrid.quant import PlannedTensor, QuantizeReport
+    from hybrid.quant import PlannedTensor, QuantizeReport, Source
     from hybrid.quant.budget import SizeOf
     from hybrid.quant.recoding import TensorReport
     from hybrid.quant.tensor_parts import Spread
@@ -98,6 +98,8 @@ def quantize(
         raise UsageError("--plot needs quantized tensors: leave out --dry-run.")
     imatrix, text = importance.read(), goal.text()
     how = {"imatrix": imatrix, "allow_requantize": care.allow_requantize, **writing.how()}
+    if writing.prune_layers is not None and goal.target is None:
+        raise UsageError("--prune-layers goes with a TYPE. Make a file with COPY, then choose types for that.")
     whole, path = _input(source, measured=goal.target is None)
     if goal.target is not None:
         chosen = Chosen(goal.target, options, care.effort or 0)
@@ -109,13 +111,22 @@ def quantize(
         with measured_over(workers, path, threads) as elsewhere:
             measuring = Measuring(options, imatrix, care.allow_requantize, effort, threads, elsewhere, console.SCREEN)
             chosen = _chosen(goal, text, path, measuring, file_size, None if workers is None else output.parent)
-    if dry_run:
-        allow = care.allow_requantize
-        show_plan(plan(whole, chosen.target, options=chosen.options, imatrix=imatrix, allow_requantize=allow), as_json)
-        return
-    with spread_over(workers, whole, threads) as spread, console.ProgressBar("quantizing", "bytes") as progress:
+    with ExitStack() as stack:
+        left: Path | Source = whole
+        spread = None if dry_run else stack.enter_context(spread_over(workers, whole, threads))
+        if layers := writing.layers():
+            from hybrid.pipeline.pruning import pruned
+
+            left = some = stack.enter_context(pruned(whole, layers))
+            how["imatrix"] = imatrix and some.importance(imatrix)
+            spread = spread and some.spread(spread)
+        if dry_run:
+            asked = {"options": chosen.options, "imatrix": how["imatrix"], "allow_requantize": care.allow_requantize}
+            show_plan(plan(left, chosen.target, **asked), as_json)
+            return
+        progress = stack.enter_context(console.ProgressBar("quantizing", "bytes"))
         report = library(
-            whole, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
+            left, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
             progress=progress, spread=spread,
         )  # fmt: skip
     if goal.target is None:  # the report has the time of the writing

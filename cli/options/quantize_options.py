@@ -13,6 +13,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.planning import file_type
 from hybrid.quant.policy import type_named
+from hybrid.quant.pruning import parsed_layers
 
 from . import text_options
 from .split_size import SplitMaxSize, max_bytes
@@ -206,6 +207,18 @@ class Writing:
         bool, typer.Option("--keep-split", help="Write as many parts as IN has: OUT-00001-of-00003.gguf, ...")
     ] = False
     split_max_size: SplitMaxSize = None
+    prune_layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,M-K",
+            help="Leave out these layers, for example 3,5-8. Other layers get new numbers, which --tensor-type means; "
+            "an importance matrix has the old ones.",
+        ),
+    ] = None
+
+    def layers(self) -> list[int]:
+        """The layers to leave out. UsageError: they cannot be read."""
+        return [] if self.prune_layers is None else parsed_layers(self.prune_layers)
 
     def how(self) -> dict[str, Any]:
         """The options as keywords of the library. UsageError: they contradict each other, or one cannot be read."""
