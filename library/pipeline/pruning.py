@@ -22,7 +22,7 @@ def pruned(source: Path | Source, layers: Collection[int]) -> Iterator[PrunedSou
     arch = str(source.metadata.get("general.architecture"))
     if arch not in FAMILIES and arch not in ENCODERS:
         raise UnsupportedError(
-            f"{shown(source.path)}: architecture {shown(repr(arch), 60)} is not supported, so its layers cannot be left "
+            f"{shown(source.path)}: architecture {shown(repr(arch), 60)} is not supported, so no layer can be left "
             "out. docs/models.md lists the supported ones."
         )
     family = FAMILIES[arch] if arch in FAMILIES else ENCODERS[arch]
