@@ -198,7 +198,7 @@ def show_report(
 
 def draw_errors(plot: Path, report: "QuantizeReport", name: str) -> None:
     """Draws the errors of the matrices of file `name`."""
-    if not plots.quantization_errors(plot, report.rows, f"{name} ({report.file_type.name})"):
+    if not plots.quantization_errors(plot, report.rows, f"{name} ({report.mix or report.file_type.name})"):
         console.note(f"no matrix was quantized: there is nothing to draw in {plot}")
 
 
@@ -260,10 +260,8 @@ def summary(report: "QuantizeReport") -> str:
     """The last line: sizes, bits per weight, time."""
     files = f" and {report.n_files - 1} more" if report.n_files > 1 else ""
     sizes = f"{console.size(report.nbytes_source)} -> {console.size(report.nbytes)}"
-    return (
-        f"{report.dst}{files}: {report.file_type.name}, {sizes}, {report.bits_per_weight:.2f} bits per weight, "
-        f"{console.duration(report.seconds)}"
-    )
+    bits, kind = f"{report.bits_per_weight:.2f} bits per weight", report.mix or report.file_type.name
+    return f"{report.dst}{files}: {kind}, {sizes}, {bits}, {console.duration(report.seconds)}"
 
 
 def fallbacks(rows: "Sequence[PlannedTensor]") -> str:

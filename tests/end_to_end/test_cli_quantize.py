@@ -75,6 +75,8 @@ def test_quantize_names_the_output(cli: Cli, files: dict[str, Path], tmp_path: P
     assert f"{tmp_path / 'jamba-Q8_0.gguf'}: Q8_0, " in ok(cli("quantize", model, "Q8_0"))
     assert "exists already" in failed(cli("quantize", model, "q8_0"), code=2)
     assert "nothing written" in ok(cli("quantize", model, "q8_0", "--dry-run"))
+    assert f"{tmp_path / 'jamba-Q4_K_XL.gguf'}: Q4_K_XL, " in ok(cli("quantize", model, "q4_k_xl"))
+    assert f"{tmp_path / 'jamba-COPY.gguf'}: BF16, " in ok(cli("quantize", model, "copy"))
     says = failed(cli("quantize", model, "--target-bpw", "4"), code=2)
     assert "the name of the output is missing" in says
     assert "give one of TYPE (for example Q4_K_M), --target-bpw" in failed(cli("quantize", model, "x.gguf"), code=2)
