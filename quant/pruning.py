@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from .ggml.families.layer_keys import without_layers
 from .ggml.header import Header
 from .ggml.reader import TensorInfo
 from .ggml.rotation import PREFIX
+from .ggml.scales import TENSOR_EXTRA
 from .imatrix import Imatrix
 from .source import RowSlice, Source, Writer
 from .tensor_parts import Spread, TensorPart
@@ -63,13 +65,22 @@ class PrunedSource:
         parts = ([self._names[name] for name in part if name in self._names] for part in source.parts)
         self.parts = [part for part in parts if part]
         self._changed = without_layers(self.before, arch, self.hparams, self.kept)
-        for key in _ROTATED:
-            if key in source.metadata:
-                self._changed[key] = [self._names[name] for name in source.metadata[key] if name in self._names]
+        self._changed |= self._of_names()
         left = {key: value for key, value in source.metadata.items() if key not in self._changed}
         self.metadata = {**left, **{key: value for key, value in self._changed.items() if value is not None}}
         named = self.path.with_name(f"{self.path.name} without {layers_text(layers)}")
         self.after = Header(named, self.metadata, self.tensors, lambda name: self._read(self._olds[name]))
+
+    def _of_names(self) -> dict[str, Any]:
+        """The keys that name tensors, or have a value for each named one; None: none is left."""
+        stated, names = self.before.metadata, self._names
+        changed = {key: [names[name] for name in stated[key] if name in names] for key in _ROTATED if key in stated}
+        extra = list(stated.get(f"{TENSOR_EXTRA}name", ()))
+        for key in stated:
+            if key.startswith(TENSOR_EXTRA) and len(stated[key]) == len(extra):
+                pairs = [(name, value) for name, value in zip(extra, stated[key], strict=True) if name in names]
+                changed[key] = [names[name] if key.endswith(".name") else value for name, value in pairs]
+        return {key: value or None for key, value in changed.items()}
 
     def _new(self, name: str) -> str:
         """The new name of a tensor; "" if its layer is left out."""

@@ -95,13 +95,17 @@ def test_a_pattern_that_still_holds_is_not_written(tmp_path: Path) -> None:
 
 def test_parts_and_names_of_rotated_weights(tmp_path: Path) -> None:
     names = ["token_embd.weight", "blk.1.odd.weight", "blk.4.odd.weight"]
-    path = model(tmp_path / "in.gguf", prism__hadamard__weight_names=names)
+    extra = {"general__tensor_extra__name": names[::-1], "general__tensor_extra__prec_a4": [True, False, True]}
+    path = model(tmp_path / "in.gguf", prism__hadamard__weight_names=names, **extra)
     first = split(path, tmp_path / "parts", max_tensors=2).parts[0].path
     with GGUFSource(first) as source:
         pruned = PrunedSource(source, [1, 2], OddHparams)
         assert pruned.parts == [["token_embd.weight", "blk.0.odd.weight"], ["blk.1.odd.weight", "blk.2.odd.weight"]]
         assert pruned.metadata["prism.hadamard.weight_names"] == ["token_embd.weight", "blk.2.odd.weight"]
         assert len(quantize(pruned, tmp_path / "out.gguf", "COPY", keep_split=True).rows) == 4
+    with GGUFFile.open(tmp_path / "out-00001-of-00002.gguf") as f:
+        assert list(f.get("general.tensor_extra.name")) == ["blk.2.odd.weight", "token_embd.weight"]
+        assert f.get("general.tensor_extra.prec_a4").tolist() == [True, True]
 
 
 def test_importance_by_old_names(tmp_path: Path) -> None:
