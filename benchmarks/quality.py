@@ -14,7 +14,9 @@ Row = dict[str, Any]
 DATA = Path(__file__).with_name("quality.jsonl")
 MODELS = {"jamba-trained-bf16": "Jamba", "mamba-trained-bf16": "Mamba"}
 # types are chosen for the size of each of these
-TARGETS = ("IQ2_M", "IQ3_XXS", "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "Q5_K_M")
+TARGETS = (
+    "IQ2_M", "IQ3_XXS", "Q2_K", "Q2_K_XL", "Q3_K_S", "Q3_K_M", "Q3_K_XL", "Q4_K_S", "Q4_K_M", "Q4_K_XL", "Q5_K_M",
+)  # fmt: skip
 IMPORTANCE, EFFORT, TARGET = ", importance", ", `--effort 1`", "`--target-bpw` of "
 
 

@@ -33,6 +33,7 @@ from hybrid.pipeline.target import EFFORT
 from hybrid.quant import TARGETS as FILE_TYPES
 from hybrid.quant import Imatrix, Options, SsmType, budget, quantize
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
+from hybrid.quant.ggml.role_mixes import ROLE_MIXES
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
 
 N_CTX = 256
@@ -84,7 +85,8 @@ def ways(recipes: list[str]) -> list[Way]:
     """All ways to make files; recipes come before targets of their size."""
     ordered: list[Way] = []
     for recipe in recipes:
-        without = FILE_TYPE_WEIGHT[FileType[recipe]] not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS")
+        most = None if recipe in ROLE_MIXES else FILE_TYPE_WEIGHT[FileType[recipe]]
+        without = most not in NEED_IMPORTANCE and recipe not in ("Q2_K_S", "IQ3_XS")
         for weighted in (False, True):
             name = f"{recipe}, importance" if weighted else recipe
             if recipe in MOSTLY_EXACT if weighted else not without:
@@ -108,8 +110,8 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--calibration", type=Path, required=True)
     parser.add_argument("--chunks", type=int, default=30)
-    of_llama_cpp = [t.name for t in FILE_TYPES if not t.name.startswith("P")]
-    parser.add_argument("--recipes", nargs="*", default=of_llama_cpp)
+    types = [t.name for t in FILE_TYPES if not t.name.startswith("P")]
+    parser.add_argument("--recipes", nargs="*", default=[*types, *ROLE_MIXES])
     parser.add_argument("--peer", type=Path, help="folder of llama-perplexity")
     parser.add_argument("--rows", type=Path)
     args = parser.parse_args()
@@ -125,7 +127,8 @@ def main() -> None:
         for way in ways(args.recipes):
             if way.name in rows:
                 continue
-            options, kind = Options(ssm_type=way.policy), FileType[way.recipe]
+            options: Options = Options(ssm_type=way.policy)
+            kind: FileType | str = way.recipe
             given = imatrix if way.weighted else None
             if way.by_target:
                 if way.weighted not in known:

@@ -41,6 +41,11 @@ def factors(row: Row, tensors: tuple[StoredTensor, ...]) -> Iterator[tuple[str, 
             yield name, np.resize(np.array(values, np.float32), many)
 
 
+def inputs_are_exact(tensors: tuple[StoredTensor, ...]) -> bool:
+    """Whether the inputs of a kept matrix shall not be rounded to 4 bits."""
+    return any(isinstance(one, DequantizedTensor) and one.packed and one.packed.exact_inputs for one in tensors)
+
+
 def column_order(transform: Transform, n: int) -> np.ndarray:
     """i64 [n]: column order[i] becomes column i."""
     order: np.ndarray = transform.apply(np.arange(n)[None], 0)[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.rotation import OUTPUT
+from hybrid.quant.ggml.scales import TENSOR_EXTRA
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType, row_nbytes
 
@@ -24,7 +25,7 @@ from .checkpoint.quantized import method, plain
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can, tower_notes
 from .general import general_keys, output_name, sampling_keys
-from .kept_blocks import factors, kept
+from .kept_blocks import factors, inputs_are_exact, kept
 from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
@@ -187,6 +188,7 @@ def prepare(
         *((full_key(family.arch, key), value, None) for key, value in [*family.keys(kind), *more]),
         ("general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32),
         *_rotation_keys(checkpoint.folding, family, jobs),
+        *_exact_input_keys(jobs),
         *(vocabulary.key_values() if vocabulary else ()),
     ]
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
@@ -213,6 +215,13 @@ def _writer(
     for tensor in planned:
         writer.declare(tensor.name, tensor.shape, tensor.type)
     return writer
+
+
+def _exact_input_keys(jobs: Sequence[TensorJob]) -> Iterator[KeyValue]:
+    """The keys by which llama.cpp does not round the inputs of these matrices to 4 bits, on processors that can."""
+    names = sorted(job.planned.name for job in jobs if inputs_are_exact(job.stored))
+    if names:
+        yield from ((f"{TENSOR_EXTRA}name", names, None), (f"{TENSOR_EXTRA}prec_a4", [False] * len(names), None))
 
 
 def _rotation_keys(folding: Folding | None, family: Family, jobs: Sequence[TensorJob]) -> Iterator[KeyValue]:

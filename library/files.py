@@ -1,6 +1,8 @@
 """Model files: converts checkpoints, and quantizes."""
 
 import os
+from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,26 +37,36 @@ def quantize(
     imatrix: PathLike | None = None,
     effort: int = 0,
     requantize: bool = False,
+    prune_layers: Collection[int] = (),
     threads: int = 0,
 ) -> "QuantizeReport":
     """Stores the weights of a GGUF file or a Hugging Face checkpoint in fewer bits; the report lists sizes and errors.
 
-    type        Q4_K_M, Q6_K, Q8_0, IQ4_XS...: docs/quantize.md
-    imatrix     importance matrix, a file made by `hybrid imatrix` or llama-imatrix
-    effort      1: smaller errors at the same size, slower
-    requantize  accept a file that is already quantized; quality suffers
-    threads     0: all cores
+    type          Q4_K_M, Q6_K, Q8_0, IQ4_XS...: docs/quantize.md
+    imatrix       importance matrix, a file made by `hybrid imatrix` or llama-imatrix
+    effort        1: smaller errors at the same size, slower
+    requantize    accept a file that is already quantized; quality suffers
+    prune_layers  layers to leave out
+    threads       0: all cores
     HybridError: an unknown type, or a file that cannot be read or written; no file is left then.
     """
     from hybrid.quant import Imatrix
     from hybrid.quant import quantize as library
 
-    with advised(), ProgressBar("quantizing", "bytes") as progress:
+    with advised(), ExitStack() as stack:
+        whole = left = _source(Path(source))
+        importance = None if imatrix is None else Imatrix.read(Path(imatrix))
+        if prune_layers:
+            from .pipeline.pruning import pruned
+
+            left = some = stack.enter_context(pruned(whole, prune_layers))
+            importance = importance and some.importance(importance)
+        progress = stack.enter_context(ProgressBar("quantizing", "bytes"))
         return library(
-            _source(Path(source)),
+            left,
             Path(target),
             type,
-            imatrix=None if imatrix is None else Imatrix.read(Path(imatrix)),
+            imatrix=importance,
             effort=effort,
             allow_requantize=requantize,
             n_threads=threads,

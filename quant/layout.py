@@ -9,7 +9,7 @@ from .ggml.errors import UsageError, shown
 from .ggml.split import SplitWriter
 from .ggml.types import QUANTIZATION_VERSION, FileType, ValueType
 from .imatrix import Imatrix
-from .planning import PlannedTensor, check_target, plan_source, target_of
+from .planning import PlannedTensor, plan_source, target_name, target_of
 from .policy import Options
 from .source import DROPPED, GGUFSource, Source
 
@@ -26,7 +26,7 @@ def file_nbytes(
     split_max_size: int = 0,
 ) -> int:
     """Bytes of the files that `quantize` would write. Raises the errors that it raises before writing."""
-    check_target(target)
+    target_name(target)
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
         kind, options = target_of(source, target, options)

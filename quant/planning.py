@@ -12,12 +12,14 @@ import numpy as np
 from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.mixes import EMBEDDING, NEED_IMPORTANCE, OUTPUT
 from .ggml.reader import TensorInfo
+from .ggml.role_mixes import ROLE_MIXES
 from .ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType, row_nbytes
 from .ggml.vision_names import CLIP
 from .imatrix import Imatrix
 from .policy import (
     ALIASES,
     COPY,
+    NAMES,
     TARGETS,
     TOWER_TARGETS,
     Decision,
@@ -51,28 +53,34 @@ class PlannedTensor:
         return 8 * self.nbytes / math.prod(self.shape)
 
 
+def _named(target: FileType | str) -> str:
+    return target.name if isinstance(target, FileType) else target.strip().upper()
+
+
 def file_type(target: FileType | str) -> FileType:
     """The file type of this name, in upper or lower case. UsageError lists all names."""
-    name = target.name if isinstance(target, FileType) else target.strip().upper()
+    name = _named(target)
     kind = ALIASES.get(name) or FileType.__members__.get(name)
     if kind in TARGETS:
         return kind
-    names = ", ".join([*(t.name for t in TARGETS), COPY])
+    names = ", ".join(NAMES)
     if kind is not None:
         raise UsageError(f"{name} cannot be written by this version. Choose one of {names}.")
     raise UsageError(f"{shown(target)} is not a file type. Choose one of {names}.")
 
 
-def check_target(target: FileType | str) -> None:
-    """UsageError: there is no such target."""
-    if not isinstance(target, str) or target.strip().upper() != COPY:
-        file_type(target)
+def target_name(target: FileType | str) -> str:
+    """The name of a target: a file type, a mix by role, or COPY. UsageError: there is no such target."""
+    name = _named(target)
+    return name if name in (COPY, *ROLE_MIXES) else file_type(target).name
 
 
 def target_of(source: Source, target: FileType | str, options: Options | None) -> tuple[FileType, Options]:
     """The file type and options of a target. COPY: the source's own type, and its tensors keep theirs."""
-    options = options or Options()
-    if not isinstance(target, str) or target.strip().upper() != COPY:
+    options, name = options or Options(), _named(target)
+    if name in ROLE_MIXES:
+        return ROLE_MIXES[name].file_type, replace(options, mix=name)
+    if name != COPY:
         return file_type(target), options
     stated = source.metadata.get("general.file_type")
     known = {int(kind): kind for kind in FileType}
@@ -93,7 +101,7 @@ def plan(
     UsageError: a quantized tensor would be quantized again without permission, an option matches nothing, or the
     importance matrix belongs to another model.
     """
-    check_target(target)
+    target_name(target)
     with ExitStack() as stack:
         opened: Source = stack.enter_context(GGUFSource(source)) if isinstance(source, str | Path) else source
         return plan_source(opened, *target_of(opened, target, options), imatrix, allow_requantize)

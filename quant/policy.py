@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from .ggml import formats
 from .ggml.errors import Remedy, UsageError, shown
 from .ggml.mixes import EMBEDDING, OUTPUT, RECIPES, MatrixRole, ModelTraits, fitting, mixed_types, part_of
+from .ggml.role_mixes import ROLE_MIXES, role_types
 from .ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
 # Parts of names; such tensors keep the type they have in the source.
@@ -67,7 +68,8 @@ TOWER_TARGETS = (FileType.F16, FileType.Q8_0)
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
 TERNARY = {GGMLType.PQ2_0, GGMLType.PTQ1_0, GGMLType.TQ1_0, GGMLType.TQ2_0}
 COPY = "COPY"  # a target: every tensor keeps its type, unless an option names another
-WRITABLE = {*ALIASES, COPY, *(kind.name for kind in TARGETS)}
+NAMES = (*(kind.name for kind in TARGETS), *ROLE_MIXES, COPY)  # of targets
+WRITABLE = {*ALIASES, *NAMES}
 
 
 class SsmType(StrEnum):
@@ -108,7 +110,7 @@ class Options:
 
     `tensor_types`: (regular expression, type), searched in names; the first match counts.
     `by_name`: types that were chosen for single matrices, by full name; they come last.
-    `copy`: all other tensors keep their types.
+    `copy`: all other tensors keep their types. `mix`: a name in ROLE_MIXES, in place of the file type's recipe.
     """
 
     ssm_type: SsmType = SsmType.F32
@@ -119,6 +121,7 @@ class Options:
     leave_output: bool = False
     by_name: Mapping[str, GGMLType] = field(default_factory=dict)
     copy: bool = False
+    mix: str = ""
 
 
 class Tensor(Protocol):
@@ -192,6 +195,8 @@ def decide(
     rest = {name: t.shape for name, t in matrices.items() if name not in decided}
     if target in _FLOATS or options.pure:
         types = dict.fromkeys(rest, most)
+    elif options.mix:
+        types = role_types(ROLE_MIXES[options.mix], {name: t.shape for name, t in matrices.items()}, model)
     else:
         n_attn_v = sum(part_of(t.name) is MatrixRole.ATTN_V for t in tensors.values())
         # whether embedding and output are one tensor depends on the whole model

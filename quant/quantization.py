@@ -17,7 +17,7 @@ from .ggml.split import SplitWriter
 from .ggml.types import FileType, ValueType
 from .imatrix import Imatrix
 from .layout import prepared
-from .planning import PlannedTensor, check_target, target_of
+from .planning import PlannedTensor, target_name, target_of
 from .policy import Options
 from .pool import in_order
 from .recoding import ErrorSums, Recoded, RecodeTask, TensorReport, bytes_of, recoded, tasks_of
@@ -28,11 +28,12 @@ from .tensor_parts import Spread, checked, parts_of
 @dataclass(frozen=True)
 class QuantizeReport:
     """The result. `nbytes_source` and `nbytes`: sizes of all files; `dst`: the first of `n_files`; `bits_per_weight`:
-    of the new tensors."""
+    of the new tensors; `mix`: the name of a mix by role, if there is one in place of the file type's recipe."""
 
     src: Path
     dst: Path
     file_type: FileType
+    mix: str
     n_threads: int
     seconds: float
     nbytes_source: int
@@ -74,7 +75,7 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     """
     began = time.perf_counter()
     dst = Path(dst)
-    check_target(target)
+    target_name(target)
     if n_threads < 0:
         raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
     if n_threads > MAX_THREADS:
@@ -99,6 +100,7 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
             src=source.path,
             dst=writer.paths[0],
             file_type=kind,
+            mix=options.mix,
             n_threads=n_threads,
             seconds=time.perf_counter() - began,
             nbytes_source=source.nbytes,

@@ -132,6 +132,21 @@ def file_types() -> str:
     return textwrap.fill(", ".join(f"`{kind.name}`" for kind in TARGETS), 120) + "\n"
 
 
+def role_mixes() -> str:
+    """A table of the mixes by role."""
+    from hybrid.quant.ggml.role_mixes import ROLE_MIXES
+
+    lines = ["| | most | first quarter | high | output | routed experts | their down projections |", "|---" * 7 + "|"]
+    for name, mix in ROLE_MIXES.items():
+        for title, kinds, experts in (
+            (name, mix.alone, ("", "")),
+            (f"{name}, with experts", mix.beside, (mix.experts.name, mix.experts_down.name)),
+        ):
+            cells = (kinds.low.name, kinds.early.name, kinds.high.name, kinds.output.name, *experts)
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def chat_commands() -> str:
     """A table of the chat's commands."""
     from hybrid.cli.chat.commands import COMMANDS
@@ -275,6 +290,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "family_names": family_names,
     "formats": formats,
     "file_types": file_types,
+    "role_mixes": role_mixes,
     "chat_commands": chat_commands,
     "prompts": prompts,
     "shapes": shapes,

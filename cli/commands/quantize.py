@@ -4,7 +4,7 @@ import gc
 import math
 import time
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,16 +27,17 @@ from ..reports import plots
 from ..reports.plots import Plot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from hybrid.infer.evaluate.kl_statistics import MeanWithError
     from hybrid.pipeline.checkpoint_source import CheckpointSource
     from hybrid.pipeline.max_kld import TypeChoice
     from hybrid.pipeline.target import Elsewhere, Measuring
-    from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport, Source
+    from hybrid.quant import PlannedTensor, QuantizeReport, Source
     from hybrid.quant.budget import SizeOf
     from hybrid.quant.recoding import TensorReport
+    from hybrid.quant.rotating import RotatedSource
     from hybrid.quant.tensor_parts import Spread
 
     from ..options.cluster_options import ClusterAddress
@@ -103,6 +104,8 @@ def quantize(
         raise UsageError("--plot needs quantized tensors: leave out --dry-run.")
     imatrix, text = importance.read(), goal.text()
     how = {"imatrix": imatrix, "allow_requantize": care.allow_requantize, **writing.how()}
+    if writing.prune_layers is not None and goal.target is None:
+        raise UsageError("--prune-layers goes with a TYPE. Make a file with COPY, then choose types for that.")
     whole, path = _input(source, measured=goal.target is None)
     if goal.target is not None:
         chosen = Chosen(goal.target, options, care.effort or 0)
@@ -114,16 +117,27 @@ def quantize(
         with measured_over(workers, path, threads) as elsewhere:
             measuring = Measuring(options, imatrix, care.allow_requantize, effort, threads, elsewhere, console.SCREEN)
             chosen = _chosen(goal, text, path, measuring, file_size, None if workers is None else output.parent)
-    with _weights(whole, imatrix, types, care) as (weights, how["imatrix"]):
+    with ExitStack() as stack:
+        left: Path | Source = whole
+        spread = None if dry_run else stack.enter_context(spread_over(workers, whole, threads))
+        if layers := writing.layers():
+            from hybrid.pipeline.pruning import pruned
+
+            left = some = stack.enter_context(pruned(whole, layers))
+            how["imatrix"] = imatrix and some.importance(imatrix)
+            spread = spread and some.spread(spread)
+        if types.rotate:
+            left = rotated = _rotated(stack, left, care)
+            how["imatrix"] = how["imatrix"] and rotated.importance(how["imatrix"])
         if dry_run:
-            how = {"imatrix": how["imatrix"], "allow_requantize": care.allow_requantize}
-            show_plan(plan(weights, chosen.target, options=chosen.options, **how), as_json)
+            asked = {"options": chosen.options, "imatrix": how["imatrix"], "allow_requantize": care.allow_requantize}
+            show_plan(plan(left, chosen.target, **asked), as_json)
             return
-        with spread_over(workers, whole, threads) as spread, console.ProgressBar("quantizing", "bytes") as progress:
-            report = library(
-                weights, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
-                progress=progress, spread=spread,
-            )  # fmt: skip
+        progress = stack.enter_context(console.ProgressBar("quantizing", "bytes"))
+        report = library(
+            left, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
+            progress=progress, spread=spread,
+        )  # fmt: skip
     if goal.target is None:  # the report has the time of the writing
         report = replace(report, seconds=time.perf_counter() - start)
     show_report(report, chosen.divergence, goal.max_kld, as_json=as_json, verbose=verbose)
@@ -140,21 +154,15 @@ def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, P
     return checkpoint or path, path
 
 
-@contextmanager
-def _weights(
-    whole: "Path | CheckpointSource", imatrix: "Imatrix | None", types: Types, care: Care
-) -> "Iterator[tuple[Path | Source, Imatrix | None]]":
-    """The weights to quantize, with --rotate the rotated ones, and the importance of their columns."""
-    if not types.rotate:
-        yield whole, imatrix
-        return
+def _rotated(stack: ExitStack, weights: "Path | Source", care: Care) -> "RotatedSource":
+    """The weights of --rotate; `stack` closes what is opened for them."""
     from hybrid.quant import GGUFSource
     from hybrid.quant.rotating import RotatedSource
 
-    with GGUFSource(whole) if isinstance(whole, Path) else nullcontext(whole) as opened:
-        rotated = RotatedSource(opened, allow_requantize=care.allow_requantize)
-        console.note(f"{len(rotated.rotated)} matrices are rotated, in blocks of {rotated.block} values")
-        yield rotated, None if imatrix is None else rotated.importance(imatrix)
+    source = stack.enter_context(GGUFSource(weights)) if isinstance(weights, Path) else weights
+    rotated = RotatedSource(source, allow_requantize=care.allow_requantize)
+    console.note(f"{len(rotated.rotated)} matrices are rotated, in blocks of {rotated.block} values")
+    return rotated
 
 
 def _chosen(
@@ -210,7 +218,7 @@ def show_report(
 
 def draw_errors(plot: Path, report: "QuantizeReport", name: str) -> None:
     """Draws the errors of the matrices of file `name`."""
-    if not plots.quantization_errors(plot, report.rows, f"{name} ({report.file_type.name})"):
+    if not plots.quantization_errors(plot, report.rows, f"{name} ({report.mix or report.file_type.name})"):
         console.note(f"no matrix was quantized: there is nothing to draw in {plot}")
 
 
@@ -272,10 +280,8 @@ def summary(report: "QuantizeReport") -> str:
     """The last line: sizes, bits per weight, time."""
     files = f" and {report.n_files - 1} more" if report.n_files > 1 else ""
     sizes = f"{console.size(report.nbytes_source)} -> {console.size(report.nbytes)}"
-    return (
-        f"{report.dst}{files}: {report.file_type.name}, {sizes}, {report.bits_per_weight:.2f} bits per weight, "
-        f"{console.duration(report.seconds)}"
-    )
+    bits, kind = f"{report.bits_per_weight:.2f} bits per weight", report.mix or report.file_type.name
+    return f"{report.dst}{files}: {kind}, {sizes}, {bits}, {console.duration(report.seconds)}"
 
 
 def fallbacks(rows: "Sequence[PlannedTensor]") -> str:

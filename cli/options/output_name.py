@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.role_mixes import ROLE_MIXES
 from hybrid.quant.ggml.split import stem_of
 from hybrid.quant.ggml.types import FileType
-from hybrid.quant.planning import file_type
+from hybrid.quant.planning import target_name
 
-_TYPE = re.compile(rf"[-_.]({'|'.join(sorted(FileType.__members__, key=len, reverse=True))})$", re.IGNORECASE)
+_NAMES = sorted([*FileType.__members__, *ROLE_MIXES], key=len, reverse=True)
+_TYPE = re.compile(rf"[-_.]({'|'.join(_NAMES)})$", re.IGNORECASE)
 
 
 def beside(model: Path, target: str | None) -> Path:
@@ -18,7 +20,7 @@ def beside(model: Path, target: str | None) -> Path:
     """
     if target is None:
         raise UsageError(f"the name of the output is missing: hybrid quantize {shown(model)} OUT.gguf ...")
-    kind = file_type(target).name
+    kind = target_name(target)
     command = f"hybrid quantize {shown(model)} OUT.gguf {kind}"
     if not model.exists():
         raise UsageError(f"{shown(model)}: no such file or folder. A model of a hub needs a name here: {command}")

@@ -11,8 +11,9 @@ from hybrid.quant import Options, SsmType
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import ValueType
-from hybrid.quant.planning import file_type
+from hybrid.quant.planning import target_name
 from hybrid.quant.policy import type_named
+from hybrid.quant.pruning import parsed_layers
 
 from . import text_options
 from .split_size import SplitMaxSize, max_bytes
@@ -30,7 +31,9 @@ class Goal:
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them; COPY: as in IN."
+            metavar="TYPE",
+            help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them; Q4_K_XL, Q3_K_XL, Q2_K_XL: by "
+            "role; COPY: as in IN.",
         ),
     ] = None
     target_bpw: Annotated[
@@ -70,7 +73,7 @@ class Goal:
         """UsageError: the options contradict each other, or one is missing; or `output` is no name of a GGUF file, and
         so may be a TYPE that was misspelled or stands in the wrong place."""
         if output is not None and not self.given and output.suffix != ".gguf":
-            file_type(output.name)
+            target_name(output.name)
         if output is not None and (self.target or "").endswith(".gguf"):
             raise UsageError(f"OUT comes before TYPE: hybrid quantize IN {shown(self.target)} {shown(output)}")
         if self.given != 1:
@@ -215,6 +218,18 @@ class Writing:
         bool, typer.Option("--keep-split", help="Write as many parts as IN has: OUT-00001-of-00003.gguf, ...")
     ] = False
     split_max_size: SplitMaxSize = None
+    prune_layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,M-K",
+            help="Leave out these layers, for example 3,5-8. Other layers get new numbers, which --tensor-type means; "
+            "an importance matrix has the old ones.",
+        ),
+    ] = None
+
+    def layers(self) -> list[int]:
+        """The layers to leave out. UsageError: they cannot be read."""
+        return [] if self.prune_layers is None else parsed_layers(self.prune_layers)
 
     def how(self) -> dict[str, Any]:
         """The options as keywords of the library. UsageError: they contradict each other, or one cannot be read."""

@@ -75,8 +75,7 @@ def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
     restored: dict[str, StoredTensor] = {}
     used: set[str] = set()
     matrices = dict(METHODS[how](tensors, section))
-    if how in IDLE:
-        section.refuse_unread(IDLE[how])
+    section.refuse_unread(IDLE[how])
     for name, tensor in tensors.items():
         if name in matrices:
             one = matrices[name]

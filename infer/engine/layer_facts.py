@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..architectures import ENCODERS
+from ..architectures.base import Part
 from ..kernels.attention.kv import F16_KV
 from ..layers.base import Layer
 from ..loading.weights import Weights
@@ -44,7 +45,7 @@ def layer_facts(gguf: GGUFFile) -> list[LayerFacts]:
     """Facts about every layer. Raises UnsupportedError for an unknown architecture, FormatError for a damaged file."""
     experts = {int(match[1]) for name in gguf.tensors if (match := _EXPERTS.match(name))}
     ahead, sizes = gguf.get(f"{gguf.get('general.architecture')}.nextn_predict_layers", 0), _sizes(gguf)
-    blocks = list(_blocks(gguf))
+    blocks = [[layer for _, layer in parts] for parts in blocks_of(gguf)]
     first = len(blocks) - (ahead if isinstance(ahead, int) else 0)
     return [
         replace(_facts(layers, i in experts, i >= first), nbytes=sizes.get(i, 0)) for i, layers in enumerate(blocks)
@@ -60,19 +61,19 @@ def _sizes(gguf: GGUFFile) -> dict[int, int]:
     return sizes
 
 
-def _blocks(gguf: GGUFFile) -> Iterator[list[Layer]]:
-    """The layers of each block, not loaded."""
+def blocks_of(gguf: GGUFFile) -> Iterator[list[Part]]:
+    """The parts of each block, not loaded; none for a block that does not run."""
     weights, arch = Weights(gguf), str(gguf.get("general.architecture"))
     if arch in ENCODERS:
         encoder = ENCODERS[arch]
         h = encoder.hparams.read(gguf, arch)
-        yield from ([layer for _, layer in encoder.block(h, i, weights, 1)] for i in range(h.n_layer))
+        yield from (list(encoder.block(h, i, weights, 1)) for i in range(h.n_layer))
     else:
         family = family_of(gguf)
         h = family.hparams.read(gguf, family.name)
         for i in range(h.n_layer):
             runs = i < h.n_run or (family.has_heads and f"blk.{i}.nextn.eh_proj.weight" in weights)
-            yield [layer for _, layer in family.block(h, i, weights)] if runs else []
+            yield list(family.block(h, i, weights)) if runs else []
 
 
 def _facts(layers: list[Layer], experts: bool, ahead: bool) -> LayerFacts:

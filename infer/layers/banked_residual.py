@@ -63,6 +63,12 @@ class BankedResidual(OnStreams):
     banks: Banks
     behind: bool = False
 
+    @property
+    def by_number(self) -> tuple[int, int, bool]:
+        """The banks that it reads and those that there are in the end, and whether it fills one."""
+        fills = not self.behind and self.block % self.banks.n_block == 0
+        return self.banks.filled(self.block + 1 if self.behind else self.block), self.banks.count, fills
+
     def load(self, w: Weights) -> None:
         p, n = f"blk.{self.block}.", self.banks.n_embd
         self.norm_weight = w.vector(p + self.norm, n)
@@ -74,11 +80,11 @@ class BankedResidual(OnStreams):
 
     def write(self, b: Builder, x: Rows, memory: HybridMemory) -> None:
         banks, n, n_tok = self.banks, self.banks.n_embd, b.batch.n_tok
-        n_bank = banks.filled(self.block + 1 if self.behind else self.block)
+        n_bank, _, fills = self.by_number
         stream = x.columns(0, n)
         mixed = banks.mixed(b, x, n_bank, self.query, n_tok) if n_bank else stream
         y = self.layer.build(b, b.norm(mixed, self.norm_weight, banks.eps), memory)
-        if self.behind or self.block % banks.n_block:
+        if not fills:
             b.op(elementwise.add_rows, name="residual", count=n_tok, x=stream, residual=y, n=n)
             return
         bank = x.columns((1 + n_bank) * n, n)

@@ -25,7 +25,11 @@ class Gate(Enum):
 
 
 class Layer(Protocol):
-    """A mixer or a feed-forward part of a block: rows in (normalized), rows out (to be added to the residual)."""
+    """A mixer or a feed-forward part of a block: rows in (normalized), rows out (to be added to the residual).
+
+    Its fields `layer` and `block`, and `source` of some layers, are numbers of layers. A layer whose results depend on
+    its number, or on the number of layers, has a property `by_number`: the value that they depend on.
+    """
 
     def load(self, w: Weights) -> None:
         """Request the tensors. Raises FormatError when one is missing or has another shape."""

@@ -28,6 +28,10 @@ class CarriedRouterExperts(MixtureOfExperts):
     n_router: int = 0
     eps: float = 0.0
 
+    @property
+    def by_number(self) -> bool:
+        return self.layer == 0
+
     def load_router(self, w: Weights) -> None:
         p, n = f"blk.{self.layer}.ffn_router_", self.n_router
         n_in = {"in": self.n_embd, "fc1": n, "fc2": n}

@@ -42,6 +42,10 @@ class DifferentialAttention(Attention):
         self.scale = self.scale or 1 / math.sqrt(self.d_head // 2)
         super().__post_init__()
 
+    @property
+    def by_number(self) -> int:
+        return self.block if self.block >= 0 else self.layer
+
     def projections(self) -> dict[str, int]:
         return {**super().projections(), "q": self.n_head * self.d_head // 2}
 
@@ -50,7 +54,7 @@ class DifferentialAttention(Attention):
 
     def load(self, w: Weights) -> None:
         super().load(w)
-        depth = self.block if self.block >= 0 else self.layer
+        depth = self.by_number
         p, usual = f"blk.{depth}.", first_lambda(depth)
         q1, k1, q2, k2 = w.array(p + "attn_lambda", 4, self.d_head // 2).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -38,6 +38,10 @@ class LightningAttention:
     n_layer: int
     eps: float
 
+    @property
+    def by_number(self) -> tuple[int, int]:
+        return self.layer, self.n_layer
+
     def load(self, w: Weights) -> None:
         p, n, n_inner = f"blk.{self.layer}.attn_", self.n_embd, self.n_head * self.d_head
         self.w_qkv = w.matrix(p + "qkv.weight", 3 * n_inner, n)

@@ -34,6 +34,10 @@ class PerLayerInputs:
     n_layer: int
     eps: float
 
+    @property
+    def by_number(self) -> int:
+        return self.n_layer
+
     def load(self, w: Weights) -> None:
         self.first.load(w)
         n_all = self.n * self.n_layer
@@ -80,6 +84,10 @@ class PerLayerGate:
     n_embd: int
     n: int
     eps: float
+
+    @property
+    def by_number(self) -> int:
+        return self.layer
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."

@@ -186,6 +186,10 @@ class Rwkv7(_TimeMix):
     n_first: int
     n_gate: int
 
+    @property
+    def by_number(self) -> bool:
+        return self.layer == 0
+
     def load(self, w: Weights) -> None:
         self._load(w)
         p, n = f"blk.{self.layer}.time_mix_", self.n_embd

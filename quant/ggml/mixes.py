@@ -226,6 +226,11 @@ def fitting(kind: GGMLType, n: int) -> GGMLType:
     return GGMLType.F16 if n % TRAITS[kind].block else kind
 
 
+def has_eight_bits(name: str, model: ModelTraits) -> bool:
+    """Whether a matrix is Q8_0 in every recipe."""
+    return any(word in name for word in _EIGHT_BITS_OF.get(model.arch, ()))
+
+
 def part_of(name: str) -> MatrixRole:
     return next((part for text, part in _PARTS if text in name), MatrixRole.OTHER)
 
@@ -244,10 +249,10 @@ def mixed_types(
     output = OUTPUT if OUTPUT in shapes else EMBEDDING
     seen: Counter[MatrixRole] = Counter()
     types: dict[str, GGMLType] = {}
-    of_eight, exact = model.n_expert == 8, _EIGHT_BITS_OF.get(model.arch, ())
+    of_eight = model.n_expert == 8
     for name, part in parts.items():
         kind: GGMLType | None = None
-        if any(word in name for word in exact):
+        if has_eight_bits(name, model):
             kind = GGMLType.Q8_0
         elif name == output:
             kind = _output_type(file_type, recipe, shapes[name][-1])

@@ -198,7 +198,7 @@ class _Reader:
         value = self.value(name)
         if value is None and optional:
             return []
-        names: list[str] = value.tolist() if isinstance(value, StringArray) else []
+        names: list[str] = list(value) if isinstance(value, StringArray | list) else []
         if not names or len(set(names)) < len(names):
             raise self.wrong(name, "different names of tensors")
         return names

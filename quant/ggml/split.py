@@ -171,6 +171,9 @@ class SplitWriter:
     def add_raw(self, key: str, source: GGUFFile) -> None:
         self._whole.add_raw(key, source)
 
+    def drop(self, key: str) -> None:
+        self._whole.drop(key)
+
     def cut(self, *, empty: bool = False) -> None:
         """Begins a part with the next tensor; `empty`: even if the current part is empty."""
         n = len(self._whole.declared)

@@ -97,6 +97,11 @@ class GGUFWriter:
         assert not self._began, "metadata after the first tensor's data"
         self._pairs[key] = source.pair(key)
 
+    def drop(self, key: str) -> None:
+        """Takes back a pair, if it was added."""
+        assert not self._began, "metadata after the first tensor's data"
+        self._pairs.pop(key, None)
+
     def add_all(self, other: "GGUFWriter") -> None:
         """Adds the pairs that were added to another writer."""
         assert not self._began, "metadata after the first tensor's data"

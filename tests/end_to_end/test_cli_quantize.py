@@ -8,10 +8,13 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from numba import njit
 
+from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.kernels import compiling
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.imatrix import Imatrix
+from hybrid.quant.imatrix_data import InputSums
 
 PROMPT = "A file that comes from somewhere else should"
 
@@ -72,6 +75,8 @@ def test_quantize_names_the_output(cli: Cli, files: dict[str, Path], tmp_path: P
     assert f"{tmp_path / 'jamba-Q8_0.gguf'}: Q8_0, " in ok(cli("quantize", model, "Q8_0"))
     assert "exists already" in failed(cli("quantize", model, "q8_0"), code=2)
     assert "nothing written" in ok(cli("quantize", model, "q8_0", "--dry-run"))
+    assert f"{tmp_path / 'jamba-Q4_K_XL.gguf'}: Q4_K_XL, " in ok(cli("quantize", model, "q4_k_xl"))
+    assert f"{tmp_path / 'jamba-COPY.gguf'}: BF16, " in ok(cli("quantize", model, "copy"))
     says = failed(cli("quantize", model, "--target-bpw", "4"), code=2)
     assert "the name of the output is missing" in says
     assert "give one of TYPE (for example Q4_K_M), --target-bpw" in failed(cli("quantize", model, "x.gguf"), code=2)
@@ -143,9 +148,37 @@ def test_rotate(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     assert "--rotate works with a TYPE" in err and not (tmp_path / "x.gguf").exists()
 
 
+def test_quantize_without_some_layers(cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path) -> None:
+    """Types go by the new numbers of layers, importance by the old ones."""
+    sums = InputSums(np.random.default_rng(3).uniform(0, 1, (1, 256)).astype(np.float32), np.ones(1, np.float32))
+    Imatrix({"blk.4.ssm_in.weight": sums}).write(tmp_path / "imatrix.gguf")
+    target = tmp_path / "x.gguf"
+    how = ["--prune-layers", "1,3", "--imatrix", tmp_path / "imatrix.gguf", "--tensor-type", "blk.3.ssm_in=Q8_0"]
+    plan = json.loads(ok(cli("quantize", files["bf16"], target, "q4_0", *how, "--dry-run", "--json")))
+    assert {t["name"].split(".")[1] for t in plan if t["name"].startswith("blk.")} == set("012345")
+    report = json.loads(ok(cli("quantize", files["bf16"], target, "q4_0", *how, "--json")))
+    assert {t["name"]: t["target"] for t in report["tensors"]} == {t["name"]: t["target"] for t in plan}
+    assert next(t["name"] for t in plan if t["target"] == "Q8_0" and "ssm_in" in t["name"]) == "blk.3.ssm_in.weight"
+    with GGUFFile.open(target) as pruned, GGUFFile.open(files["bf16"]) as whole:
+        assert pruned.get("jamba.block_count") == 6 and pruned.get("jamba.attention.head_count_kv").tolist() == [
+            0, 2, 0, 0, 2, 0,
+        ]  # fmt: skip
+        raw = {name: pruned.raw(name).copy() for name in pruned.tensors}
+        x = whole.f32("blk.4.ssm_in.weight")
+    weighted, plain = (formats.encode(GGMLType.Q4_0, x, importance=w) for w in (sums.sums[0], None))
+    assert np.array_equal(raw["blk.2.ssm_in.weight"], weighted) and not np.array_equal(weighted, plain)
+    ok(cli("run", target, "-p", PROMPT, "-n", 4))
+    ok(cli("quantize", bundled, target, "q4_0", *how))
+    with GGUFFile.open(target) as pruned:
+        assert all(np.array_equal(pruned.raw(name), value) for name, value in raw.items())
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        (["--prune-layers", "8"], "has layers 0 to 7: there is no layer 8 to leave out."),
+        (["--prune-layers", "3-1"], "3-1 are not layers: expected numbers and ranges of them, for example 3,5-8."),
+        (["--prune-layers", "0-7"], "Leave out fewer."),
         (["--tensor-type", "nothing=Q8_0"], "the pattern 'nothing' matches. `hybrid inspect --tensors` lists them."),
         (["--tensor-type", "ssm_in"], "--tensor-type ssm_in: expected REGEX=TYPE"),
         (["--tensor-type", "=Q8_0"], "expected REGEX=TYPE"),
@@ -273,6 +306,7 @@ def test_quantize_to_a_size(cli: Cli, small: dict[str, Path], tmp_path: Path) ->
         "expected a size like 900M": ("--target-size", "big"),
         "1.5 bits per weight are too few: the smallest that is possible here is 3.": ("--target-bpw", "1.5"),
         "-f is for --target-bpw": ("Q8_0", "-f", "x.txt"),
+        "--prune-layers goes with a TYPE.": ("--target-bpw", "4", "--prune-layers", "1"),
     }.items():
         assert says in failed(cli("quantize", small["bf16"], out, *more), code=2)
     assert "give one of TYPE" in failed(cli("quantize", small["bf16"], out), code=2)

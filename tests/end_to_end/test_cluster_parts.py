@@ -111,7 +111,10 @@ def test_importance(files: dict[str, Path], prose: Path, tmp_path: Path, cli: Cl
     assert (tmp_path / "alone.gguf").read_bytes() == (tmp_path / "workers.gguf").read_bytes()
 
 
-@pytest.mark.parametrize("how", [("q4_k_m",), ("q6_k", "--split-max-size", "2M"), ("iq4_xs", "--effort", 1)])
+@pytest.mark.parametrize(
+    "how",
+    [("q4_k_m",), ("q6_k", "--split-max-size", "2M"), ("iq4_xs", "--effort", 1), ("q4_0", "--prune-layers", "1-3")],
+)
 def test_quantize(
     how: tuple[object, ...],
     files: dict[str, Path],

@@ -3,28 +3,30 @@
 from collections.abc import Callable, Collection
 
 from ..config import Config
-from . import bitsandbytes, compressed_tensors, hqq, mlx, modelopt, torchao
+from . import bitsandbytes, compressed_tensors, fp8, gptq, hqq, mlx, modelopt, torchao
 from .block_floats import BlockFloats, ReadRows
-from .fp8 import fp8
-from .gptq import awq, gptq
 from .matrix import Matrices, Matrix, Tensors
 
 METHODS: dict[str, Callable[[Tensors, Config], Matrices]] = {
-    "fp8": fp8,
-    "fbgemm_fp8": fp8,
+    "fp8": fp8.fp8,
+    "fbgemm_fp8": fp8.fp8,
     "modelopt": modelopt.modelopt,
     "compressed-tensors": compressed_tensors.compressed_tensors,
-    "gptq": gptq,
-    "awq": awq,
+    "gptq": gptq.gptq,
+    "awq": gptq.awq,
     "mlx": mlx.mlx,
     "bitsandbytes": bitsandbytes.bitsandbytes,
     "torchao": torchao.torchao,
     "hqq": hqq.hqq,
 }
-# Settings without effect on the values, of the methods whose other settings must all be understood.
+# Settings without effect on the values; every other setting must be understood.
 IDLE: dict[str, Collection[str]] = {
+    "fp8": fp8.IDLE,
+    "fbgemm_fp8": fp8.IDLE,
     "modelopt": modelopt.IDLE,
     "compressed-tensors": compressed_tensors.IDLE,
+    "gptq": gptq.IDLE,
+    "awq": gptq.IDLE,
     "mlx": mlx.IDLE,
     "bitsandbytes": bitsandbytes.IDLE,
     "torchao": torchao.IDLE,

@@ -49,7 +49,7 @@ E2M1 = np.concatenate((_HALF, -_HALF))
 @dataclass(frozen=True)
 class BlockFloats:
     """A matrix in one of these formats. codes: u8 [rows, columns], 0 .. 15; scales: u8 [rows, columns / per_scale].
-    input_scale: of activations, unused here; 1 without any."""
+    input_scale: of activations, unused here; 1 without any. exact_inputs: activations shall keep more than 4 bits."""
 
     PER_SCALE: ClassVar[Mapping[GGMLType, int]] = {GGMLType.NVFP4: 16, GGMLType.MXFP4: 32}
 
@@ -59,6 +59,7 @@ class BlockFloats:
     where: str  # names the scales, for messages
     factor: float = 1.0
     input_scale: float = 1.0
+    exact_inputs: bool = False
 
     @property
     def per_scale(self) -> int:

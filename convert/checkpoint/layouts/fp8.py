@@ -7,6 +7,12 @@ for every block of weight_block_size (DeepSeek: 128 x 128)
 from ..config import Config
 from .matrix import EIGHT, Matrices, Tensors, block_size, in_place
 
+# Settings that change no stored value.
+IDLE = (
+    "quant_method", "fmt", "scale_fmt", "expert_dtype", "activation_scheme", "activation_scale_ub", "kv_cache_scheme",
+    "dequantize", "modules_to_convert", "modules_to_not_convert", "ignored_layers",
+)  # fmt: skip
+
 
 def fp8(tensors: Tensors, section: Config) -> Matrices:
     """8-bit values in their places and scales beside them."""

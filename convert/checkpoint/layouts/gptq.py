@@ -10,22 +10,33 @@ awq
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.errors import UnsupportedError, shown
 
 from ..config import Config
 from ..tensor import StoredTensor
 from .matrix import Matrices, Matrix, Tensors, check_shapes, columns, fields, groups, matrix_shape, need
 
 _AWQ_ROWS = (0, 2, 4, 6, 1, 3, 5, 7)
+# Settings that change no stored value: how the values were found, which modules have any, how to run them.
+IDLE = (
+    "quant_method", "method", "meta", "group_size", "desc_act", "act_order", "sym", "zero_point", "lm_head",
+    "damp_percent", "damp_auto_increment", "true_sequential", "static_groups", "act_group_aware", "mse",
+    "block_name_to_quantize", "to_quant_block_names", "module_name_preceding_first_block",
+    "modules_in_block_to_quantize", "modules_to_not_convert", "dataset", "tokenizer", "model_seqlen", "seqlen",
+    "batch_size", "pad_token_id", "max_input_length", "cache_block_outputs", "nsamples", "iters", "lr", "minmax_lr",
+    "enable_minmax_tuning", "enable_quanted_input", "gradient_accumulate_steps", "low_gpu_mem_usage", "scale_dtype",
+    "autoround_version", "provider", "model_name_or_path", "model_file_base_name", "pack_impl", "use_exllama",
+    "disable_exllama", "exllama_config", "use_cuda_fp16", "do_fuse", "modules_to_fuse", "fuse_max_seq_len",
+)  # fmt: skip
 
 
 def gptq(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/AutoGPTQ/AutoGPTQ, nn_modules/qlinear."""
-    section.expects("checkpoint_format", "gptq", "gptq_v2")
     bits = section.integer("bits")
+    _check_packing(section, bits, ("checkpoint_format", "format"), "gptq", "gptq_v2")
     if bits not in (2, 4, 8):
         raise UnsupportedError(f"{section.where}: GPTQ of {bits} bits cannot be read. Give the original checkpoint.")
-    added = 0 if section.get("checkpoint_format") == "gptq_v2" else 1
+    added = 0 if section.get("checkpoint_format", "format") == "gptq_v2" else 1
     mask, n = (1 << bits) - 1, 32 // bits
     for name in tensors:
         if not name.endswith(".qweight"):
@@ -56,10 +67,29 @@ def gptq(tensors: Tensors, section: Config) -> Matrices:
         yield name, Matrix(base + "weight", shape, rows, tuple(base + e for e in ("qzeros", "scales", "g_idx")))
 
 
+def _check_packing(section: Config, bits: int, keys: tuple[str, ...], *formats: str) -> None:
+    """UnsupportedError: matrices, or some of them, are packed in another way. keys: of the format."""
+    for key in keys:
+        section.expects(key, *formats)
+    section.expects("pack_dtype", "int32")
+    section.expects("data_type", "int")
+    section.expects("is_marlin_format", False)
+    if section.get("backend") == "llm-awq":
+        raise UnsupportedError(f"{section.where}: llm-awq packs matrices in another way. Give the original checkpoint.")
+    rules = section.section("dynamic")
+    for name, rule in rules.data.items():
+        # -:NAME leaves modules as they are
+        own = rule.get("bits") if isinstance(rule, dict) else None
+        if own not in (None, bits) and not name.startswith("-:"):
+            raise UnsupportedError(
+                f"{rules.where}: matrices of {shown(name)} have other bits than {bits}. Give the original checkpoint."
+            )
+
+
 def awq(tensors: Tensors, section: Config) -> Matrices:
     """See github.com/casper-hansen/AutoAWQ, utils/packing_utils."""
-    section.expects("version", "gemm", "GEMM")
     section.expects("bits", 4)
+    _check_packing(section, 4, ("version", "format", "checkpoint_format"), "gemm", "GEMM")
     order = np.argsort(_AWQ_ROWS)
     for name in tensors:
         if not name.endswith(".qweight"):

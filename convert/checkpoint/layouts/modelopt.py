@@ -14,6 +14,9 @@
 BASE.pre_quant_scale [columns] multiplies the inputs of a layer, and here its columns.
 """
 
+from dataclasses import replace
+from typing import Any
+
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 from hybrid.quant.ggml.types import GGMLType
 
@@ -42,6 +45,7 @@ IDLE = (
     "quant_method", "kv_cache_quant_algo", "kv_cache_scheme", "group_size", "exclude_modules", "ignore",
     "config_groups", "producer", "pre_quant_scale", "modules_to_not_convert",
 )  # fmt: skip
+_EXACT_INPUTS = "W4A16_NVFP4"
 _PRE_SCALE = "pre_quant_scale"
 
 
@@ -57,7 +61,20 @@ def modelopt(tensors: Tensors, section: Config) -> Matrices:
     for name, tensor in tensors.items():
         scale = f"{name}_scale"
         if name.endswith("weight") and scale in tensors and tensor.dtype in ("F8_E4M3", "F8_E5M2", "U8"):
-            yield name, _with_pre_scale(_matrix(tensors, name, tensor, scale), tensors)
+            matrix = _with_pre_scale(_matrix(tensors, name, tensor, scale), tensors)
+            exact = _algorithm_of(name, section, layers) == _EXACT_INPUTS
+            packed = matrix.packed and replace(matrix.packed, exact_inputs=exact)
+            yield name, replace(matrix, packed=packed)
+
+
+def _algorithm_of(name: str, section: Config, layers: Config) -> Any:
+    """The algorithm of a weight: of the innermost module around it that has its own, or of all."""
+    module = name
+    while module:
+        module = module.rpartition(".")[0]
+        if module in layers.data:
+            return layers.section(module).get("quant_algo")
+    return section.get("quant_algo")
 
 
 def _matrix(tensors: Tensors, name: str, tensor: StoredTensor, scale: str) -> Matrix:

@@ -22,7 +22,7 @@ class DeepSeek4Hparams(ExpertsHparams, RopeHparams):
     n_stream: int = key("hyper_connection.count", minimum=1)
     n_iter: int = key("hyper_connection.sinkhorn_iterations", minimum=1)
     floor: float = key("hyper_connection.epsilon")
-    n_hashed: int = key("hash_layer_count")
+    n_hashed: int = key("hash_layer_count", counts="first")
     n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
     n_shared: int = key("expert_shared_count", minimum=1)
     weights_norm: bool = key("expert_weights_norm")

@@ -20,7 +20,7 @@ class OptionalExpertsHparams(Hparams):
 class RoutedHparams(OptionalExpertsHparams):
     """n_dense: number of first layers without experts. Every token uses a shared expert as wide as n_shared experts."""
 
-    n_dense: int = key("leading_dense_block_count", 0)
+    n_dense: int = key("leading_dense_block_count", 0, counts="first")
     n_ff_expert: int = key("expert_feed_forward_length", 0)
     n_shared: int = key("expert_shared_count", 0)
     weights_norm: bool = key("expert_weights_norm", True)

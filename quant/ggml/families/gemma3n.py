@@ -18,7 +18,7 @@ class SharedKeysHparams(RootScaledHparams, RopeHparams, AttentionHparams):
 class Gemma3nHparams(SharedKeysHparams):
     window: int = key("attention.sliding_window", minimum=1)
     local: tuple[bool, ...] = key("attention.sliding_window_pattern", 5, pattern=True)
-    n_shared: int = key("attention.shared_kv_layers")
+    n_shared: int = key("attention.shared_kv_layers", counts="last")
     n_per_layer: int = key("embedding_length_per_layer_input", minimum=1)
     n_stream: int = key("altup.num_inputs", 4)
     active: int = key("altup.active_idx", 0)

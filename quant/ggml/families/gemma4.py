@@ -13,7 +13,7 @@ class Gemma4Hparams(SharedKeysHparams, OptionalExpertsHparams):
     local: tuple[bool, ...] = key("attention.sliding_window_pattern", pattern=True)
     n_rot: int = key("rope.dimension_count", 0)
     n_rot_local: int = key("rope.dimension_count_swa", 0)
-    n_shared: int = key("attention.shared_kv_layers", 0)
+    n_shared: int = key("attention.shared_kv_layers", 0, counts="last")
     n_per_layer: int = key("embedding_length_per_layer_input", 0)
     together: bool = key("hybrid.attention.pictures_together", False)
     n_ff_expert: int = key("expert_feed_forward_length", 0)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -27,20 +27,21 @@ def key(
     values: int | None = None,
     minimum: float = 0,
     more: bool = False,
+    counts: Literal["", "first", "last"] = "",
 ) -> Any:
     """A field read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`.
 
     per_layer: a tuple of int or of float; a scalar in the file stands for all layers. pattern: true or false for every
     layer, or a number n: true but for the last of every n layers (0: for all); values of the last `n_ahead` layers (an
-    earlier field) may be missing. more: values after the last layer are ignored. values: a tuple of so many numbers; 0:
-    of any number.
+    earlier field) may be missing. more: values after the last layer are ignored. counts: the number of first or last
+    layers that have something. values: a tuple of so many numbers; 0: of any number.
 
     Numbers are at least `minimum`, integers below 2^31, floats finite in f32. Layers check what several keys or the
     tensors have to agree on.
     """
     meta = {
         "key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default, "more": more,
-        "values": values,
+        "values": values, "counts": counts,
     }  # fmt: skip
     return dataclasses.field(metadata=meta)
 
@@ -132,7 +133,7 @@ class Hparams(FileKeys):
     """The keys of every family. n_layer: blocks of the file, the last n_ahead of which guess tokens ahead."""
 
     n_layer: int = key("block_count", minimum=1)
-    n_ahead: int = key("nextn_predict_layers", 0)
+    n_ahead: int = key("nextn_predict_layers", 0, counts="last")
     n_embd: int = key("embedding_length", minimum=1)
     n_ctx_train: int = key("context_length", minimum=1)
     eps: float = key("attention.layer_norm_rms_epsilon")  # of the norms

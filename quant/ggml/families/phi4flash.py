@@ -10,4 +10,4 @@ class Phi4FlashHparams(TransformerHparams, Mamba1Hparams):
     sub_eps: float = key("attention.layer_norm_rms_epsilon")  # of the norm after a difference
     window: int = key("attention.sliding_window", 0)
     local: tuple[bool, ...] = key("attention.sliding_window_pattern", pattern=True)
-    n_shared: int = key("attention.shared_kv_layers")
+    n_shared: int = key("attention.shared_kv_layers", counts="last")

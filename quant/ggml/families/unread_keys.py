@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from .. import rotation
 from ..errors import UnsupportedError, shown
 from ..reader import GGUFFile
+from ..scales import TENSOR_EXTRA
 from ..types import TRAITS
 
 Verdict = Literal["refused", "noted", "passed"]
@@ -182,7 +183,7 @@ def _of_general(gguf: GGUFFile, key: str) -> tuple[Verdict, str]:
         and any(TRAITS[tensor.type].block > 1 for tensor in gguf.tensors.values())
     ):
         return "refused", "blocks of weights have another layout"
-    if key.startswith("general.tensor_extra.") and key.removeprefix("general.tensor_extra.") not in ("name", "prec_a4"):
+    if key.startswith(TENSOR_EXTRA) and key.removeprefix(TENSOR_EXTRA) not in ("name", "prec_a4"):
         return "refused", "it changes the values of tensors"
     return "passed", "a fact about the file"
 

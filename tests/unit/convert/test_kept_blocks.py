@@ -66,6 +66,38 @@ def test_bits_are_kept(outtype: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(file.f32("blk.0.attn_q.weight"), q / factors[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("settings", "marked"),
+    [
+        ({"quant_algo": "NVFP4"}, []),
+        ({"quant_algo": "W4A16_NVFP4"}, ["attn_k", "attn_output", "attn_q", "attn_v", "ffn_gate", "ffn_up"]),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {
+                    "model.layers.0.mlp": {"quant_algo": "W4A16_NVFP4"},
+                    "model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4"},
+                },
+            },
+            ["ffn_gate"],
+        ),
+    ],
+)
+def test_exact_inputs(settings: dict[str, Any], marked: list[str], tmp_path: Path) -> None:
+    """Of weights alone in 4 bits: llama.cpp is told not to round their inputs. ffn_down is dequantized."""
+    write(tmp_path / "model", {"quantization_config": {"quant_method": "modelopt", **settings}}, nvfp4, factors=[])
+    convert(tmp_path / "model", tmp_path / "kept.gguf", tokenizer=TOKENIZER)
+    with GGUFFile.open(tmp_path / "kept.gguf") as file:
+        names = list(file.get("general.tensor_extra.name", []))
+        assert names == [f"blk.0.{part}.weight" for part in marked]
+        assert list(file.get("general.tensor_extra.prec_a4", [])) == [False] * len(marked)
+    with LoadedModel.load(tmp_path / "kept.gguf", n_ctx=64):
+        pass
+    convert(tmp_path / "model", tmp_path / "plain.gguf", outtype="f16", tokenizer=TOKENIZER)
+    with GGUFFile.open(tmp_path / "plain.gguf") as file:
+        assert "general.tensor_extra.name" not in file.metadata
+
+
 @pytest.mark.parametrize("config", [{**CONFIG, "intermediate_size": 128}, EXPERTS], ids=["dense", "experts"])
 def test_a_file_with_factors_runs(config: dict[str, Any], tmp_path: Path) -> None:
     """As the file of the values that the blocks stand for. Experts have a factor each."""

@@ -16,6 +16,13 @@ def test_files(bundled: Path, gguf: Path, tmp_path: Path) -> None:
         assert one.complete("A", tokens=8, temperature=0).tokens == other.complete("A", tokens=8, temperature=0).tokens
 
 
+def test_without_some_layers(gguf: Path, tmp_path: Path) -> None:
+    report = hybrid.quantize(gguf, tmp_path / "b.gguf", "Q8_0", prune_layers=[1, 2])
+    assert sum(row.name.endswith(".ffn_norm.weight") for row in report.rows) == 6
+    with pytest.raises(hybrid.HybridError, match="there is no layer 9 to leave out"):
+        hybrid.quantize(gguf, tmp_path / "c.gguf", "Q8_0", prune_layers=[9])
+
+
 def test_what_cannot_be(gguf: Path, tmp_path: Path) -> None:
     with pytest.raises(hybrid.HybridError, match="Q9"):
         hybrid.quantize(gguf, tmp_path / "b.gguf", "Q9")

@@ -222,6 +222,22 @@ def test_copy_keeps_every_type_but_the_named_ones(tmp_path: Path) -> None:
         assert b.get("general.file_type") == 99_999
 
 
+def test_a_mix_by_role(tmp_path: Path) -> None:
+    """Options go before it, rows that are not whole blocks get the usual substitutes, and other programs see the file
+    type."""
+    source = model(tmp_path / "in.gguf")
+    report = q.quantize(source, tmp_path / "out.gguf", " q2_k_xl", options=Options(tensor_types=(("ffn_up", Q8_0),)))
+    assert (report.mix, report.file_type) == ("Q2_K_XL", FileType.Q2_K)
+    with GGUFFile.open(tmp_path / "out.gguf") as b:
+        assert b.get("general.file_type") == FileType.Q2_K
+        kinds = {name: b.tensors[name].type.name for name in SHAPES}
+    assert kinds["blk.10.ffn_up.weight"] == "Q8_0" and kinds["blk.2.ssm_x.weight"] == "F32"
+    assert kinds["token_embd.weight"] == "Q8_0" and kinds["blk.2.ffn_down_exps.weight"] == "Q4_0"
+    assert kinds["blk.2.ssm_in.weight"] == "IQ4_NL", "beside experts"
+    assert q.quantize(source, tmp_path / "pure.gguf", "Q2_K_XL", options=Options(pure=True)).mix == "Q2_K_XL"
+    assert q.quantize(source, tmp_path / "plain.gguf", "Q2_K").mix == ""
+
+
 def test_unknown_type_lists_those_there_are(tmp_path: Path) -> None:
     source = model(tmp_path / "in.gguf")
     for name, what in {"Q9_9": "is not a file type", "nvfp4": "cannot be written by this version"}.items():

@@ -110,6 +110,14 @@ def weights(kind: str, **more: Any) -> dict[str, Any]:
 
 
 V2 = {"bits": 2, "v2": True}
+# what GPTQModel, AutoRound, AutoAWQ and transformers write
+TOOLS_GPTQ = {
+    "format": "gptq", "group_size": 32, "desc_act": False, "sym": True, "lm_head": False, "pack_dtype": "int32",
+    "meta": {"quantizer": ["gptqmodel:4.0.0"]}, "dynamic": {"-:.*gate.*": {}, "up": {"bits": 4}}, "damp_percent": 0.05,
+    "iters": 200, "autoround_version": "0.4.6", "data_type": "int", "is_marlin_format": False,
+}  # fmt: skip
+TOOLS_AWQ = {"zero_point": True, "group_size": 32, "modules_to_not_convert": ["lm_head"], "backend": "autoawq"}
+TOOLS_FP8 = {"activation_scheme": "dynamic", "fmt": "e4m3", "modules_to_not_convert": ["lm_head"], "dequantize": False}
 CASES: dict[str, tuple[dict[str, Any], Make, dict[str, Any]]] = {
     "fp8 in blocks": ({"quant_method": "fp8", "weight_block_size": [24, 40]}, case_block, {}),
     "fp8, powers": ({"quant_method": "fp8", "weight_block_size": [24, 40]}, case_powers, {}),
@@ -125,7 +133,11 @@ CASES: dict[str, tuple[dict[str, Any], Make, dict[str, Any]]] = {
     "gptq, desc_act": ({"quant_method": "gptq", "bits": 4, "desc_act": True}, case_gptq, {"order": True}),
     "gptq, 8 bits": ({"quant_method": "gptq", "bits": 8}, case_gptq, {"bits": 8, "order": True}),
     "gptq v2": ({"quant_method": "gptq", "bits": 2, "checkpoint_format": "gptq_v2"}, case_gptq, V2),
+    "gptq v2, format": ({"quant_method": "gptq", "bits": 2, "format": "gptq_v2"}, case_gptq, V2),
+    "gptq, tools": ({"quant_method": "gptq", "bits": 4, **TOOLS_GPTQ}, case_gptq, {}),
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, case_awq, {}),
+    "awq, tools": ({"quant_method": "awq", "bits": 4, "format": "gemm", **TOOLS_AWQ}, case_awq, {}),
+    "fp8, tools": ({"quant_method": "fp8", **TOOLS_FP8}, case_tensor, {}),
 }
 
 
@@ -196,6 +208,21 @@ def test_what_older_tools_write_beside_the_config(
         ("gptq", {"bits": 3}, "GPTQ of 3 bits cannot be read"),
         ("gptq", {"checkpoint_format": "marlin"}, 'checkpoint_format = "marlin" is not supported'),
         ("gptq", {"bits": None}, "has no bits"),
+        ("gptq", {"format": "marlin"}, 'format = "marlin" is not supported'),
+        ("gptq", {"is_marlin_format": True}, "is_marlin_format = true is not supported"),
+        ("gptq", {"pack_dtype": "int64"}, 'pack_dtype = "int64" is not supported'),
+        (
+            "gptq",
+            {"dynamic": {"+:.*down.*": {"bits": 8}}},
+            r"dynamic: matrices of \+:\.\*down\.\* have other bits than 4",
+        ),
+        ("gptq", {"rotation": "hadamard"}, 'rotation = "hadamard" is not understood'),
+        ("gptq", {"adapter": {"rank": 32}}, r'adapter = \{"rank": 32\} is not understood'),
+        ("awq", {"format": "gemv_fast"}, 'format = "gemv_fast" is not supported'),
+        ("awq", {"backend": "llm-awq"}, "llm-awq packs matrices in another way"),
+        ("awq", {"rotation": "random"}, 'rotation = "random" is not understood'),
+        ("fp8", {"rotation": "random"}, 'rotation = "random" is not understood'),
+        ("fbgemm", {"bias_correction": 1}, "bias_correction = 1 is not understood"),
         ("awq", {"version": "gemv"}, 'version = "gemv" is not supported'),
     ],
 )
