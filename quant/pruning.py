@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .ggml.errors import UsageError, shown
+from .ggml.errors import UnsupportedError, UsageError, shown
 from .ggml.families.hparams import Hparams
 from .ggml.families.layer_keys import without_layers
 from .ggml.header import Header
 from .ggml.reader import TensorInfo
 from .ggml.rotation import PREFIX
 from .ggml.scales import TENSOR_EXTRA
+from .ggml.types import TRAITS, row_nbytes
 from .imatrix import Imatrix
 from .source import RowSlice, Source, Writer
 from .tensor_parts import Spread, TensorPart
@@ -69,7 +70,7 @@ class PrunedSource:
         left = {key: value for key, value in source.metadata.items() if key not in self._changed}
         self.metadata = {**left, **{key: value for key, value in self._changed.items() if value is not None}}
         named = self.path.with_name(f"{self.path.name} without {layers_text(layers)}")
-        self.after = Header(named, self.metadata, self.tensors, lambda name: self._read(self._olds[name]))
+        self.after = Header(named, self.metadata, self.tensors, lambda name: joined(self.slices(name, 1 << 20)))
 
     def _of_names(self) -> dict[str, Any]:
         """The keys that name tensors, or have a value for each named one; None: none is left."""
@@ -92,11 +93,23 @@ class PrunedSource:
 
     def _read(self, name: str) -> np.ndarray:
         """The bytes of a tensor of the source."""
-        slices = self.source.slices(name, math.prod(self.source.tensors[name].shape[:-1]))
-        return np.concatenate([part.read() for part in slices])
+        return joined(self.source.slices(name, 1 << 20))
 
     def _info(self, old: str, new: str) -> TensorInfo:
-        return replace(self.source.tensors[old], name=new)
+        """UnsupportedError: the tensor has a part for each layer, and these are not whole blocks."""
+        t = self.source.tensors[old]
+        if old not in self.hparams.in_parts:
+            return replace(t, name=new)
+        at, n = self.hparams.in_parts[old], self.hparams.n_layer
+        shape = list(t.shape)
+        shape[at] = shape[at] // n * len(self.kept)
+        if t.shape[at] % n or (at and t.shape[at] // n % TRAITS[t.type].block):
+            raise UnsupportedError(
+                f"{shown(self.path)}: the {t.shape[at]} values of {old} cannot be divided among {n} layers in "
+                f"{t.type.name}. Start from the F32, F16 or BF16 file."
+            )
+        nbytes = math.prod(shape[:-1]) * row_nbytes(t.type, shape[-1])
+        return replace(t, name=new, shape=tuple(shape), nbytes=nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -111,13 +124,35 @@ class PrunedSource:
                 writer.add(key, value)
 
     def slices(self, name: str, rows: int) -> Iterator[RowSlice]:
-        return self.source.slices(self._olds[name], rows)
+        slices = self.source.slices(self._olds[name], rows)
+        at = self.hparams.in_parts.get(self._olds[name])
+        return slices if at is None else self._kept_rows(name, slices) if at == 0 else map(self._kept_columns, slices)
+
+    def _kept_columns(self, part: RowSlice) -> RowSlice:
+        def read() -> np.ndarray:
+            return part.read().reshape(part.n, self.hparams.n_layer, -1)[:, self.kept].reshape(-1)
+
+        return replace(part, read=read)
+
+    def _kept_rows(self, name: str, slices: Iterable[RowSlice]) -> Iterator[RowSlice]:
+        each = self.tensors[name].shape[0] // len(self.kept)  # rows of a layer
+        start = 0
+        for part in slices:
+            rows = np.arange(start, start + part.n) // each
+            taken = np.isin(rows, self.kept)
+            start += part.n
+            if taken.any():
+                read = lambda part=part, taken=taken: part.read().reshape(part.n, -1)[taken].reshape(-1)
+                yield replace(part, n=int(taken.sum()), read=read)
 
     def is_read(self, path: Path) -> bool:
         return self.source.is_read(path)
 
     def spread(self, spread: Spread) -> Spread:
-        """`spread` of the source: its workers know tensors by their old names."""
+        """`spread` of the source: its workers know tensors by their old names. UnsupportedError: they would have to cut
+        a tensor."""
+        if cut := next((name for name in self.hparams.in_parts if name in self.tensors), None):
+            raise UnsupportedError(f"workers do not cut {cut}, which has a part for each layer. Work in one process.")
 
         def old(part: TensorPart) -> TensorPart:
             return replace(part, tensor=replace(part.tensor, name=self._olds[part.tensor.name]))
@@ -132,6 +167,10 @@ class PrunedSource:
             if name in self._names or name not in self.source.tensors
         }
         return replace(imatrix, entries=entries)
+
+
+def joined(slices: Iterable[RowSlice]) -> np.ndarray:
+    return np.concatenate([part.read() for part in slices])
 
 
 def layers_text(layers: Iterable[int]) -> str:

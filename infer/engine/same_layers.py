@@ -59,6 +59,7 @@ class _Comparison:
         """Why b does not compute what a did. field: the name of both."""
         if field in _NOT_COMPARED:
             return
+        a, b = getattr(a, "after_inputs", a), getattr(b, "after_inputs", b)
         if field in _NUMBERS and type(a) is int:
             yield from self._of_numbers(a, b)
         elif type(a) is not type(b):

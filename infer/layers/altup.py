@@ -169,6 +169,10 @@ class FirstOnStreams(OnStreams):
 
     inputs: PerLayerInputs
 
+    @property
+    def after_inputs(self) -> Layer:
+        return self.inputs.first
+
     def load(self, w: Weights) -> None:
         self.inputs.load(w)
 

@@ -28,7 +28,8 @@ class Layer(Protocol):
     """A mixer or a feed-forward part of a block: rows in (normalized), rows out (to be added to the residual).
 
     Its fields `layer` and `block`, and `source` of some layers, are numbers of layers. A layer whose results depend on
-    its number, or on the number of layers, has a property `by_number`: the value that they depend on.
+    its number, or on the number of layers, has a property `by_number`: the value that they depend on. One that prepares
+    something for all layers before the first one has `after_inputs`: that layer.
     """
 
     def load(self, w: Weights) -> None:

@@ -35,8 +35,8 @@ class PerLayerInputs:
     eps: float
 
     @property
-    def by_number(self) -> int:
-        return self.n_layer
+    def after_inputs(self) -> Layer:
+        return self.first
 
     def load(self, w: Weights) -> None:
         self.first.load(w)
@@ -84,10 +84,6 @@ class PerLayerGate:
     n_embd: int
     n: int
     eps: float
-
-    @property
-    def by_number(self) -> int:
-        return self.layer
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.layer}."

@@ -70,7 +70,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "quantize": [
         (
             "{model} {out}/q.gguf Q4_0",
-            "bits_per_weight dst file_type n_files n_threads nbytes nbytes_source seconds src tensors",
+            "bits_per_weight dst file_type mix n_files n_threads nbytes nbytes_source seconds src tensors",
         ),
         ("{model} {out}/q.gguf Q4_0 --dry-run", "name nbytes reason shape source target unfit"),
     ],

@@ -1,14 +1,18 @@
 """A file without some layers computes what the whole file does with these layers skipped, or it is refused."""
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import random_checkpoints
 import random_heads
 from random_checkpoints import CONFIGS
 from random_models import TOKENIZER
+from safetensors.numpy import load_file, save_file
 from test_conformance import logits_in_a_new_sequence
 
 from hybrid.convert import convert
@@ -28,9 +32,10 @@ REFUSED: dict[str, Sequence[int]] = {
     "kimi-k3-wide": [0], "phi4flash": range(7), "phi4flash-biased": range(7), "rwkv6": range(3),
     # the first layer makes what others read
     "rwkv7": [0], "arwkv7": [0], "arwkv7-plain": [0], "zaya": [0], "zaya-window": [0], "zaya-yarn": [0],
-    # a table outside of the layers has values for each of them, or for this one alone
-    "gemma4": range(6), "gemma4-order": range(5), "gemma3n": range(7), "gemma3n-order": range(4), "qwen4exp": [2],
-    # other layers use its weights or its choice of tokens
+    # a table outside of the layers is for this one alone
+    "qwen4exp": [2],
+    # other layers use its keys, its weights or its choice of tokens
+    "gemma4": [2, 3], "gemma4-order": [0], "gemma3n": [2, 3],
     "zamba": [1], "zamba-biased": [1], "zamba2": [1, 2], "zamba2-2.7b": [1], "zamba2-biased": [1],
     "glm5-next-streams": [2],
 }  # fmt: skip
@@ -75,6 +80,8 @@ def check(path: Path, layers: Sequence[int], to: Path, monkeypatch: pytest.Monke
     _, n_layer, n_ahead = header(path)
     assert header(to)[1] == n_layer - len(layers)
     skipped = [i for i in layers if i < n_layer - n_ahead]
+    if 0 in layers and FAMILIES[header(path)[0]].hparams.in_parts:
+        return  # the first layer prepares inputs of all: test_as_a_checkpoint_without_the_layers
     assert np.array_equal(got, logits_without(path, skipped, monkeypatch))
 
 
@@ -117,3 +124,39 @@ def test_a_model_with_a_head(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     check(path, [1], tmp_path / "left.gguf", monkeypatch)
     check(path, [0, n_layer - 1], tmp_path / "left.gguf", monkeypatch)
     assert header(tmp_path / "left.gguf")[2] == n_ahead - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [("gemma3n", [0]), ("gemma3n", [0, 1, 6]), ("gemma3n-order", [0, 2]), ("gemma4", [0]), ("gemma4", [1, 4])],
+)
+def test_as_a_checkpoint_without_the_layers(
+    name: str, layers: list[int], random_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Of families whose tokens have values for every layer."""
+    config = dict(CONFIGS[name])
+    whole = load_file(random_checkpoints.write(config, tmp_path / "whole") / "model.safetensors")
+    n_layer, n = config["num_hidden_layers"], config["hidden_size_per_layer_input"]
+    kept = [i for i in range(n_layer) if i not in layers]
+    tensors = {}
+    for key, values in whole.items():
+        block = re.search(r"\blayers\.(\d+)\.", key)
+        if block is None:
+            parts = np.concatenate([np.arange(i * n, (i + 1) * n) for i in kept])
+            cut = {"embed_tokens_per_layer.weight": (..., parts), "per_layer_model_projection.weight": parts}
+            at = next((place for end, place in cut.items() if key.endswith(end)), ...)
+            tensors[key] = np.ascontiguousarray(values[at])
+        elif int(block[1]) in kept:
+            tensors[f"{key[: block.start(1)]}{kept.index(int(block[1]))}{key[block.end(1) :]}"] = values
+    for key, value in config.items():
+        if isinstance(value, list) and len(value) == n_layer:
+            config[key] = [value[i] for i in kept]
+    shared = config["num_kv_shared_layers"]
+    less = {"num_hidden_layers": len(kept), "num_kv_shared_layers": sum(i >= n_layer - shared for i in kept)}
+    (tmp_path / "less").mkdir()
+    stated = json.loads((tmp_path / "whole" / "config.json").read_text())
+    (tmp_path / "less" / "config.json").write_text(json.dumps({**stated, **config, **less}))
+    save_file(tensors, tmp_path / "less" / "model.safetensors")
+    convert(tmp_path / "less", tmp_path / "less.gguf", outtype="f32", tokenizer=TOKENIZER)
+    left(random_model(name), layers, tmp_path / "left.gguf")
+    assert np.array_equal(logits(tmp_path / "left.gguf"), logits(tmp_path / "less.gguf"))

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -148,6 +148,8 @@ class Hparams(FileKeys):
         return Scales()
 
     logit_cap = 0.0  # logits become cap * tanh(logit / cap); 0: unchanged
+    # tensors beside the layers that have an equal part for each: name -> dimension of the parts, 0 or -1 (of rows)
+    in_parts: ClassVar[Mapping[str, int]] = {}
     halve_every = 0  # the residual stream is halved after every `halve_every` layers; 0: never
 
     def usual_context(self, tensors: Container[str]) -> int:

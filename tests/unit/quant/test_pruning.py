@@ -1,12 +1,14 @@
 """Sources without some layers: names, keys, parts, importance."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from hybrid.quant import GGUFSource, Imatrix, InputSums, quantize
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant import GGUFSource, Imatrix, InputSums, Options, quantize
+from hybrid.quant.ggml.errors import UnsupportedError, UsageError
 from hybrid.quant.ggml.families.hparams import AttentionHparams, key
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType, ValueType
@@ -15,10 +17,16 @@ from hybrid.quant.pruning import PrunedSource, layers_text, parsed_layers
 from hybrid.quant.rewrite import split
 
 LAYERS = 5
-TENSORS = {"token_embd.weight": (7, 32), **{f"blk.{i}.odd.weight": (3 + i, 32) for i in range(LAYERS)}}
+TENSORS = {
+    "token_embd.weight": (7, 32),
+    "table.weight": (3, 160),
+    "rows.weight": (10, 32),
+    **{f"blk.{i}.odd.weight": (3 + i, 32) for i in range(LAYERS)},
+}
 
 
 class OddHparams(AttentionHparams):
+    in_parts: ClassVar[Mapping[str, int]] = {"table.weight": -1, "rows.weight": 0}
     n_dense: int = key("leading_dense_block_count", 0, counts="first")
     n_shared: int = key("attention.shared_kv_layers", 0, counts="last")
     local: tuple[bool, ...] = key("local_pattern", 2, pattern=True)
@@ -67,7 +75,8 @@ def test_tensors_and_keys(tmp_path: Path) -> None:
         pruned = PrunedSource(source, [1, 3], OddHparams)
         assert pruned.kept == [0, 2, 4] and pruned.is_read(path) and pruned.nbytes == path.stat().st_size
         report = quantize(pruned, out, "COPY")
-    assert [row.name for row in report.rows] == ["token_embd.weight", *(f"blk.{i}.odd.weight" for i in range(3))]
+    beside = ["rows.weight", "table.weight", "token_embd.weight"]
+    assert [row.name for row in report.rows] == [*beside, *(f"blk.{i}.odd.weight" for i in range(3))]
     with GGUFFile.open(out) as f:
         for new, old in {"token_embd": "token_embd", "blk.0.odd": "blk.0.odd", "blk.1.odd": "blk.2.odd",
                          "blk.2.odd": "blk.4.odd"}.items():  # fmt: skip
@@ -100,10 +109,14 @@ def test_parts_and_names_of_rotated_weights(tmp_path: Path) -> None:
     first = split(path, tmp_path / "parts", max_tensors=2).parts[0].path
     with GGUFSource(first) as source:
         pruned = PrunedSource(source, [1, 2], OddHparams)
-        assert pruned.parts == [["token_embd.weight", "blk.0.odd.weight"], ["blk.1.odd.weight", "blk.2.odd.weight"]]
+        assert pruned.parts == [
+            ["token_embd.weight", "table.weight"],
+            ["rows.weight", "blk.0.odd.weight"],
+            ["blk.1.odd.weight", "blk.2.odd.weight"],
+        ]
         assert pruned.metadata["prism.hadamard.weight_names"] == ["token_embd.weight", "blk.2.odd.weight"]
-        assert len(quantize(pruned, tmp_path / "out.gguf", "COPY", keep_split=True).rows) == 4
-    with GGUFFile.open(tmp_path / "out-00001-of-00002.gguf") as f:
+        assert len(quantize(pruned, tmp_path / "out.gguf", "COPY", keep_split=True).rows) == 6
+    with GGUFFile.open(tmp_path / "out-00001-of-00003.gguf") as f:
         assert list(f.get("general.tensor_extra.name")) == ["blk.2.odd.weight", "token_embd.weight"]
         assert f.get("general.tensor_extra.prec_a4").tolist() == [True, True]
 
@@ -115,6 +128,8 @@ def test_importance_by_old_names(tmp_path: Path) -> None:
         left = PrunedSource(source, [0, 3], OddHparams).importance(imatrix)
     expected = {
         "token_embd": "token_embd",
+        "table": "table",
+        "rows": "rows",
         "blk.0.odd": "blk.1.odd",
         "blk.1.odd": "blk.2.odd",
         "blk.2.odd": "blk.4.odd",
@@ -133,3 +148,32 @@ def test_refusals(tmp_path: Path) -> None:
             PrunedSource(source, [1, 7], OddHparams)
         with pytest.raises(UsageError, match=r"no layer of .*in\.gguf would be left\. Leave out fewer\."):
             PrunedSource(source, range(5), OddHparams)
+
+
+@pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.BF16, GGMLType.Q8_0])
+def test_tensors_with_a_part_for_each_layer(kind: GGMLType, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.gguf", tmp_path / "out.gguf"
+    quantize(model(tmp_path / "f32.gguf"), source, "COPY", options=Options(tensor_types=(("table|rows", kind),)))
+    with GGUFSource(source) as opened:
+        pruned = PrunedSource(opened, [1, 3], OddHparams)
+        quantize(pruned, out, "COPY")
+        assert [pruned.tensors[f"{name}.weight"].shape for name in ("table", "rows")] == [(3, 96), (6, 32)]
+        slices = list(pruned.slices("rows.weight", 3))
+        assert [part.n for part in slices] == [2, 2, 1, 1]
+        with pytest.raises(
+            UnsupportedError, match=r"workers do not cut table\.weight, which has a part for each layer"
+        ):
+            pruned.spread(lambda parts: iter(()))
+    with GGUFFile.open(source) as a, GGUFFile.open(out) as b:
+        whole, left = a.f32("table.weight"), b.f32("table.weight")
+        assert np.array_equal(left, whole.reshape(3, 5, 32)[:, [0, 2, 4]].reshape(3, 96))
+        assert np.array_equal(b.f32("rows.weight"), a.f32("rows.weight")[[0, 1, 4, 5, 8, 9]])
+
+
+def test_parts_that_are_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TENSORS, "rows.weight", (9, 32))
+    with (
+        GGUFSource(model(tmp_path / "in.gguf")) as source,
+        pytest.raises(UnsupportedError, match=r"the 9 values of rows\.weight cannot be divided among 5 layers"),
+    ):
+        PrunedSource(source, [1], OddHparams)
