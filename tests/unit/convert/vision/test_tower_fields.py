@@ -130,6 +130,51 @@ def test_unknown_fields_are_named(tmp_path: Path) -> None:
     )
 
 
+# fields of published checkpoints that transformers' classes do not have
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "qwen25-vl": {
+        "vision_token_id": 9, "vision": {"in_chans": 3, "spatial_patch_size": 6, "in_channels": None},
+        "picture": {"processor_class": "Qwen2_5_VLProcessor", "default_to_square": True, "crop_size": None},
+    },
+    "smolvlm": {
+        "vision": {
+            "max_image_size": {"longest_edge": 24}, "size": {"longest_edge": 72}, "use_base_siglip": False,
+            "tie_word_embeddings": False,
+        },
+    },
+    "lfm2-vl": {
+        "do_image_splitting": True, "encoder_patch_size": 4, "max_image_tokens": 16, "max_num_patches": 144,
+        "max_pixels_tolerance": 1.5, "max_tiles": 5, "min_image_tokens": 4, "min_tiles": 3, "tile_size": 48,
+        "use_thumbnail": True, "use_image_special_tokens": True, "vision_feature_layer": -1,
+    },
+    "gemma3-vl": {
+        "picture": {
+            "do_convert_rgb": None, "image_seq_length": 4, "do_pan_and_scan": None,
+            "pan_and_scan_max_num_crops": None,
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_fields_of_published_checkpoints(name: str, tmp_path: Path) -> None:
+    folder = random_towers.write(name, tmp_path / name, **PUBLISHED[name])
+    for tower in (True, False):
+        notes = prepare(folder, tower=tower, with_vocabulary=False).plan.notes
+        assert not [note for note in notes if "unknown" in note or "is ignored" in note]
+
+
+def test_a_config_that_contradicts_its_processor(tmp_path: Path) -> None:
+    folder = random_towers.write("lfm2-vl", tmp_path / "m", max_tiles=9)
+    assert prepare(folder, tower=True).plan.notes == (
+        "config.json: max_tiles is ignored, because preprocessor_config.json says otherwise",
+    )
+    folder = random_towers.write("smolvlm", tmp_path / "n", vision={"size": {"longest_edge": 9}})
+    assert prepare(folder, tower=True).plan.notes == (
+        "config.json: vision_config.size is ignored, because preprocessor_config.json says otherwise",
+    )
+
+
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("qwen35-vl", {"vision": {"temporal_patch_size": 1}}, UnsupportedError, "temporal_patch_size = 1 is not supported"),
     ("qwen35-vl", {"vision": {"in_channels": 4}}, UnsupportedError, "in_channels = 4 is not supported, only 3 is"),
