@@ -220,5 +220,48 @@ def test_refusals(name: str, changed: dict[str, Any], kind: type[Exception], mes
         prepare(random_towers.write(name, tmp_path / name, **changed), tower=True)
 
 
+ODD: tuple[Any, ...] = (None, [], {}, "x", -1, 0, 1e30, 2**40, [None], [[1]], {"a": 1}, float("nan"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_values_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """Or without effect: no other error comes out, whatever a field holds."""
+    folder = Folder(name, tmp_path / name)
+    n = 0
+    for at, file in enumerate(folder.settings):
+        for path in places(file):
+            if path[0] == "text_config" and len(path) > 1:
+                continue
+            for value in ODD:
+                settings = json.loads(json.dumps(folder.settings))
+                inner = settings[at]
+                for step in path[:-1]:
+                    inner = inner[step]
+                inner[path[-1]] = value
+                n += 1
+                try:
+                    folder.prepared(settings)
+                except HybridError as error:
+                    assert str(error) and "\n" not in str(error)
+    assert n > 300
+
+
+def places(value: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all fields, also of objects."""
+    for key, inner in value.items():
+        yield (*path, key)
+        if isinstance(inner, dict):
+            yield from places(inner, (*path, key))
+
+
+def test_a_picture_s_side_may_be_no_whole_patches(tmp_path: Path) -> None:
+    """SmolVLM's: 384 pixels in patches of 14."""
+    folder = random_towers.write(
+        "smolvlm", tmp_path / "m", vision={"image_size": 26}, picture={"max_image_size": {"longest_edge": 26}}
+    )
+    assert prepare(folder, tower=True).plan.metadata["clip.vision.image_size"] == 26
+
+
 def test_towers_are_registered_once() -> None:
     assert len(TOWERS) == sum(len(tower.architectures) for tower in FAMILIES)
