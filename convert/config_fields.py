@@ -104,6 +104,7 @@ def tower_notes(config: PictureConfig, tower: Family, text: type[Family]) -> Ite
     yield from _unknown(config, tower, (path for path in paths(config) if path.partition(".")[0] in own))
     for part in (config.processor, config.outer):
         yield from _unknown(part, tower, paths(part))
+    for part in (config, config.processor, config.outer):
         yield from (
             f"{part.where}: {a} is ignored, because {b} says otherwise" for a, b in part.looked.ignored().items()
         )

@@ -144,6 +144,7 @@ def convert(  # noqa: PLR0913  what a caller may choose, one argument each
         else:
             parts = list(parts_of(text, writer.lay_out()))
             check(parts, spread(parts), progress)
+            counted.done = sum(tensor.nbytes for tensor in text.plan.tensors)
         if tower and tower_writer:
             _write(tower_writer, tower, n_threads, counted)
     seconds = time.perf_counter() - began

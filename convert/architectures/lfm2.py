@@ -14,7 +14,7 @@ from .blocks import SIZES, Heads, read_kinds, read_rope, refuse_scaling, short_c
 from .decoder import Decoder
 from .experts import weights_norm_note
 from .family import Row, Shapes, row, text_part
-from .unused_fields import PICTURE_TENSORS, PICTURES, PROJECTOR
+from .unused_fields import ONLY_PICTURES, PICTURE_TENSORS, PICTURES, PROJECTOR
 
 KINDS = {"conv": "conv", "full_attention": "full_attention"}
 KEYS = {
@@ -131,7 +131,18 @@ class Lfm2Vl(Lfm2):
     """The text model of LFM2-VL."""
 
     architectures = ("Lfm2VlForConditionalGeneration",)
-    without_effect: ClassVar[Mapping[str, str]] = {**Lfm2.without_effect, **PICTURES, **PROJECTOR}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **Lfm2.without_effect,
+        **PICTURES,
+        **PROJECTOR,
+        **dict.fromkeys(
+            (
+                *("do_image_splitting", "encoder_patch_size", "max_image_tokens", "max_num_patches", "tile_size"),
+                *("max_pixels_tolerance", "max_tiles", "min_image_tokens", "min_tiles", "use_thumbnail"),
+            ),
+            ONLY_PICTURES,
+        ),
+    }
     dropped: ClassVar[tuple[str, ...]] = PICTURE_TENSORS
 
     @classmethod

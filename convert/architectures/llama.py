@@ -13,7 +13,7 @@ from .decoder import Decoder
 from .family import Row, Shapes, row, text_part
 from .heads import Head
 from .rope import SCALING, RopeScaling, Rotation, original_context, read_kind, read_scaling
-from .unused_fields import PICTURES
+from .unused_fields import ONLY_PICTURES, PICTURES
 from .windows import one_or_each, read_window, window_notes, window_values
 
 # words of Family.order that these families begin with
@@ -174,12 +174,21 @@ class SmolVlm(Llama):
     without_effect: ClassVar[Mapping[str, str]] = {
         **PICTURES,
         "_pad_token_id": "a number of a special token: taken with the vocabulary",
+        **dict.fromkeys(("perceiver_config", "pixel_shuffle_factor", "use_resampler"), ONLY_PICTURES),
+        **dict.fromkeys(
+            ("neftune_noise_alpha", "_flash_attn_2_enabled", "is_llama_config"), "only training, and names"
+        ),
     }
     dropped: ClassVar[tuple[str, ...]] = ("model.vision_model.", "model.connector.")
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        return super().read(text_part(config), shapes)
+        text = text_part(config)
+        for key in ("qk_layer_norms", "rope_interleaved"):
+            text.expects(key, False)
+        if "num_attention_heads" not in text:  # as in SmolVLM2: transformers' default
+            text = text.over(Config({"num_attention_heads": 32}, text.where))
+        return super().read(text, shapes)
 
     def canonical(self, name: str) -> str:
         return name.replace("model.text_model.", "model.", 1)

@@ -43,6 +43,7 @@ PICTURES = dict.fromkeys(
         "audio_token_id",
         "vision_start_token_id",
         "vision_end_token_id",
+        "vision_token_id",
         "boi_token_id",
         "boi_token_index",
         "eoi_token_id",

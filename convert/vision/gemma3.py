@@ -46,7 +46,8 @@ class Gemma3Tower(SiglipTower):
         for key in ("height", "width"):
             processor.section("size").expects(key, side)
         n_tokens = config.integer("mm_tokens_per_image", default=256)
-        config.outer.expects("image_seq_length", n_tokens)
+        for each in (config.outer, processor):
+            each.expects("image_seq_length", n_tokens)
         features, patches = math.isqrt(n_tokens), side // sizes.patch_size
         if features**2 != n_tokens or patches % features:
             raise config.wrong("mm_tokens_per_image", f"the square of a divisor of {patches} patches")

@@ -15,6 +15,10 @@ from .siglip import SiglipTower
 from .tower import SIZES, Sizes, Tower, linear, norm
 
 IMAGE_SIZE = 256  # llama.cpp reads one, though pictures have any size
+_REPEATED = (  # in published configs
+    "do_image_splitting", "encoder_patch_size", "max_image_tokens", "max_num_patches", "max_pixels_tolerance",
+    "max_tiles", "min_image_tokens", "min_tiles", "tile_size", "use_thumbnail",
+)  # fmt: skip
 _PROJECTOR = "model.multi_modal_projector."
 
 
@@ -68,6 +72,8 @@ class Lfm2VlTower(SiglipTower):
                 found[field] = processor.integer(key)
         for field, key in (("use_tiles", "do_image_splitting"), ("use_thumbnail", "use_thumbnail")):
             found[field] = processor.boolean(key, default=True)
+        for key in _REPEATED:
+            config.repeats(config, key, processor.get(key))
         marks = config.outer.boolean("use_image_special_tokens", default=True)
         return Lfm2TilesSettings.make(
             patch_size=sizes.patch_size,

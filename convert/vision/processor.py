@@ -13,7 +13,7 @@ _OTHERS = "only videos and sound"
 IDLE = {
     **dict.fromkeys(("image_processor_type", "processor_class", "feature_extractor_type"), "only description"),
     **dict.fromkeys(("return_metadata", "return_row_col_info", "data_format", "input_data_format", "device"), _TOOLS),
-    **dict.fromkeys(("disable_grouping", "return_tensors", "chat_template", "tokenizer_class"), _TOOLS),
+    **dict.fromkeys(("disable_grouping", "return_tensors", "default_to_square", "chat_template"), _TOOLS),
     **dict.fromkeys(("video_processor", "feature_extractor", "audio_ms_per_token", "audio_seq_length"), _OTHERS),
 }
 
@@ -61,6 +61,11 @@ class PictureConfig(Config):
         if "resample" in self.processor:
             found["resample"] = RESAMPLES[self.processor.integer("resample", minimum=0, maximum=len(RESAMPLES) - 1)]
         return found
+
+    def repeats(self, section: Config, key: str, value: Any) -> None:
+        """A field of the config that repeats the processor's; a note names it if it has another value."""
+        if key in section and section.data[key] != value:
+            section.looked.overruled |= {f"{prefix}{key}": self.processor.where for prefix in section.prefixes}
 
     def channels(self, key: str) -> tuple[float, ...] | None:
         """Three numbers, one per colour; None: absent."""

@@ -28,6 +28,7 @@ class SmolVlmTower(SiglipTower):
     without_effect: ClassVar[Mapping[str, str]] = {
         **Tower.shared_without_effect,
         **dict.fromkeys(("do_pad", "pad_token_id"), "only batches: no picture's own pixels are padded"),
+        **dict.fromkeys(("tie_word_embeddings", "use_base_siglip"), "the tower has no words"),
     }
     usual: ClassVar[Mapping[str, int]] = {
         "num_hidden_layers": 12, "hidden_size": 1152, "intermediate_size": 3072, "num_attention_heads": 16,
@@ -40,6 +41,8 @@ class SmolVlmTower(SiglipTower):
         tile = cls.size(vision, "image_size", maximum=8192)
         processor.section("max_image_size").expects("longest_edge", tile)
         longest = processor.section("size").integer("longest_edge", default=4 * tile, maximum=1 << 20)
+        config.repeats(vision, "max_image_size", {"longest_edge": tile})
+        config.repeats(vision, "size", {"longest_edge": longest})
         n_merge = config.integer("scale_factor", default=2, maximum=64)
         settings = Idefics3Settings.make(
             patch_size=sizes.patch_size,

@@ -26,7 +26,7 @@ SIZES = (
 IMAGE_TOKENS = dict.fromkeys(
     (
         *("image_token_id", "image_token_index", "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index"),
-        *("vision_start_token_id", "vision_end_token_id"),
+        *("vision_start_token_id", "vision_end_token_id", "vision_token_id"),
     ),
     "the file has the texts of these tokens, and the vocabulary their numbers",
 )

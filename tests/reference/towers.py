@@ -128,13 +128,16 @@ def gemma3(tensors: Tensors, config: dict[str, Any]) -> Made:
     yield "mm.soft_emb_norm.weight", tensors["multi_modal_projector.mm_soft_emb_norm.weight"] + np.float32(1)
 
 
+CLAMPS = ("input_min", "input_max", "output_min", "output_max")
+
+
 def gemma4(tensors: Tensors, config: dict[str, Any]) -> Made:
     """Gemma 4."""
     hf, vision = "model.vision_tower.", config["vision_config"]
     yield "v.patch_embd.weight", _patches(tensors[f"{hf}patch_embedder.input_proj.weight"], vision["patch_size"])
     yield "v.position_embd.weight", tensors[f"{hf}patch_embedder.position_embedding_table"]
-    yield "v.std_bias", tensors[f"{hf}std_bias"]
-    yield "v.std_scale", tensors[f"{hf}std_scale"]
+    for part in ("std_bias", "std_scale") if vision["standardize"] else ():
+        yield f"v.{part}", tensors[hf + part]
     names = {"mm.input_projection": "model.embed_vision.embedding_projection"}
     parts = {
         "ln1": "input_layernorm", "attn_post_norm": "post_attention_layernorm", "ln2": "pre_feedforward_layernorm",
@@ -151,7 +154,7 @@ def gemma4(tensors: Tensors, config: dict[str, Any]) -> Made:
         names |= {blk + new: layer + old for new, old in parts.items()}
         names |= {blk + new: f"{layer}{old}.linear" for new, old in products.items()}
         for new, old in products.items():
-            for clamp in ("input_min", "input_max", "output_min", "output_max"):
+            for clamp in CLAMPS if vision["use_clipped_linears"] else ():
                 yield f"{blk}{new}.{clamp}", tensors[f"{layer}{old}.{clamp}"].reshape(1)
     yield from _pairs(tensors, names)
 

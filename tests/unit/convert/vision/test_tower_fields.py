@@ -130,6 +130,51 @@ def test_unknown_fields_are_named(tmp_path: Path) -> None:
     )
 
 
+# fields of published checkpoints that transformers' classes do not have
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "qwen25-vl": {
+        "vision_token_id": 9, "vision": {"in_chans": 3, "spatial_patch_size": 6, "in_channels": None},
+        "picture": {"processor_class": "Qwen2_5_VLProcessor", "default_to_square": True, "crop_size": None},
+    },
+    "smolvlm": {
+        "vision": {
+            "max_image_size": {"longest_edge": 24}, "size": {"longest_edge": 72}, "use_base_siglip": False,
+            "tie_word_embeddings": False,
+        },
+    },
+    "lfm2-vl": {
+        "do_image_splitting": True, "encoder_patch_size": 4, "max_image_tokens": 16, "max_num_patches": 144,
+        "max_pixels_tolerance": 1.5, "max_tiles": 5, "min_image_tokens": 4, "min_tiles": 3, "tile_size": 48,
+        "use_thumbnail": True, "use_image_special_tokens": True, "vision_feature_layer": -1,
+    },
+    "gemma3-vl": {
+        "picture": {
+            "do_convert_rgb": None, "image_seq_length": 4, "do_pan_and_scan": None,
+            "pan_and_scan_max_num_crops": None,
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_fields_of_published_checkpoints(name: str, tmp_path: Path) -> None:
+    folder = random_towers.write(name, tmp_path / name, **PUBLISHED[name])
+    for tower in (True, False):
+        notes = prepare(folder, tower=tower, with_vocabulary=False).plan.notes
+        assert not [note for note in notes if "unknown" in note or "is ignored" in note]
+
+
+def test_a_config_that_contradicts_its_processor(tmp_path: Path) -> None:
+    folder = random_towers.write("lfm2-vl", tmp_path / "m", max_tiles=9)
+    assert prepare(folder, tower=True).plan.notes == (
+        "config.json: max_tiles is ignored, because preprocessor_config.json says otherwise",
+    )
+    folder = random_towers.write("smolvlm", tmp_path / "n", vision={"size": {"longest_edge": 9}})
+    assert prepare(folder, tower=True).plan.notes == (
+        "config.json: vision_config.size is ignored, because preprocessor_config.json says otherwise",
+    )
+
+
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("qwen35-vl", {"vision": {"temporal_patch_size": 1}}, UnsupportedError, "temporal_patch_size = 1 is not supported"),
     ("qwen35-vl", {"vision": {"in_channels": 4}}, UnsupportedError, "in_channels = 4 is not supported, only 3 is"),
@@ -173,6 +218,49 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 def test_refusals(name: str, changed: dict[str, Any], kind: type[Exception], message: str, tmp_path: Path) -> None:
     with pytest.raises(kind, match=message):
         prepare(random_towers.write(name, tmp_path / name, **changed), tower=True)
+
+
+ODD: tuple[Any, ...] = (None, [], {}, "x", -1, 0, 1e30, 2**40, [None], [[1]], {"a": 1}, float("nan"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_values_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """Or without effect: no other error comes out, whatever a field holds."""
+    folder = Folder(name, tmp_path / name)
+    n = 0
+    for at, file in enumerate(folder.settings):
+        for path in places(file):
+            if path[0] == "text_config" and len(path) > 1:
+                continue
+            for value in ODD:
+                settings = json.loads(json.dumps(folder.settings))
+                inner = settings[at]
+                for step in path[:-1]:
+                    inner = inner[step]
+                inner[path[-1]] = value
+                n += 1
+                try:
+                    folder.prepared(settings)
+                except HybridError as error:
+                    assert str(error) and "\n" not in str(error)
+    assert n > 300
+
+
+def places(value: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all fields, also of objects."""
+    for key, inner in value.items():
+        yield (*path, key)
+        if isinstance(inner, dict):
+            yield from places(inner, (*path, key))
+
+
+def test_a_picture_s_side_may_be_no_whole_patches(tmp_path: Path) -> None:
+    """SmolVLM's: 384 pixels in patches of 14."""
+    folder = random_towers.write(
+        "smolvlm", tmp_path / "m", vision={"image_size": 26}, picture={"max_image_size": {"longest_edge": 26}}
+    )
+    assert prepare(folder, tower=True).plan.metadata["clip.vision.image_size"] == 26
 
 
 def test_towers_are_registered_once() -> None:
