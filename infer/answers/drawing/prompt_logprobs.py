@@ -17,8 +17,9 @@ def most_rows(n_vocab: int) -> int:
 
 
 def logprobs_of(ids: Sequence[int], rows: np.ndarray, n_top: int) -> list[TokenLogprobs | None]:
-    """Logprobs of tokens (of pictures: None), and of the n_top most likely tokens at each position; rows: the logits before each, f32 [n,
-    n_vocab].
+    """Logprobs of tokens (of pictures: None), and of the n_top most likely tokens at each position.
+
+    rows: the logits before each token, f32 [n, n_vocab]
 
     Raises HybridError if they hold NaN.
     """
