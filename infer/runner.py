@@ -345,25 +345,8 @@ class Runner:
         """Raise the UsageError of pictures among `ids`, which follow `before`, that cannot be read."""
         if not self.sees_pictures:
             raise UsageError("a model that is divided over processes reads no pictures yet. Load it in one process.")
-        width = self.engine.hparams.n_embd
         for shown in self.pictures.shown(before, ids):
-            if shown.picture.rows.shape[1] != width:
-                raise UsageError(
-                    f"the picture's rows have {shown.picture.rows.shape[1]} values, this model's {width}: they are of "
-                    "another model."
-                )
-            if len(shown.picture.added) != (n := len(self.engine.network.picture_blocks)):
-                raise UsageError(
-                    f"the picture has {len(shown.picture.added)} sets of features for later layers, this model {n}: "
-                    "they are of another model."
-                )
-            if self.memory.is_together and shown.n < len(shown.picture.ids):
-                raise UsageError("this model reads a picture whole: its tokens cannot be given in parts.")
-            if self.memory.is_together and shown.n > self.n_ubatch:
-                raise UsageError(
-                    f"a picture of {shown.n} tokens does not fit a pass of {self.n_ubatch} tokens. Load the model with "
-                    "a larger n_ubatch."
-                )
+            self.engine.check_picture(shown)
 
     def cut(self, ids: Sequence[int], first: int, end: int) -> int:
         """The end of a part of `ids` from `first` on, near `end`: where the model reads pictures whole, before or after

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
@@ -24,6 +25,7 @@ from .context import Context, Rooms, chosen_context
 from .network import Network
 from .op_times import OpTime, OpTimes
 from .picture_passes import PicturePasses
+from .pictures import Shown
 from .programs import ModelPrograms
 from .ubatch import Control, Segment
 
@@ -191,6 +193,22 @@ class Engine(ModelPrograms):
         with self._whole(moves):
             body = self._with_pictures(segments, moves, n_tok) if any(s.pictures for s in segments) else None
             return self._compute(n_tok, rows, targets, wanted, body)
+
+    def check_picture(self, shown: Shown) -> None:
+        """Raise UsageError if the model cannot read this part of a picture."""
+        picture, n_embd, n_added = shown.picture, self.hparams.n_embd, len(self.network.picture_blocks)
+        if picture.rows.shape[1] != n_embd or len(picture.added) != n_added:
+            raise UsageError(
+                f"the picture's rows have {picture.rows.shape[1]} values, this model's {n_embd}, and it has "
+                f"{len(picture.added)} sets of rows for later layers, this model {n_added}: they are of another model."
+            )
+        if self.memory.is_together and shown.n < len(picture.ids):
+            raise UsageError("this model reads a picture whole: its tokens cannot be given in parts.")
+        if self.memory.is_together and shown.n > self.n_ubatch:
+            raise UsageError(
+                f"a picture of {shown.n} tokens does not fit a pass of {self.n_ubatch} tokens. Load the model with a "
+                "larger n_ubatch."
+            )
 
     def _with_pictures(self, segments: Sequence[Segment], moves: Sequence[Move], n_tok: int) -> Program:
         """The body's program for segments with pictures, whose rows are in place."""

@@ -11,12 +11,13 @@ from hybrid.quant.ggml.errors import UsageError
 
 from ..kernels.rows import elementwise
 from ..kernels.rows.gelu import gelu
+from ..pictures.pixels import Unpadded
 from ..program.builder import Batch, Rows
 from .layers import SharedPages, Stream
 from .places import block_order
 from .siglip import Siglip
 from .tile import Tile
-from .tower import Floats, Run, Size, Unpadded
+from .tower import Floats, Run, Size
 from .weights import Linear, TowerWeights
 
 

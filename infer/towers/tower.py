@@ -7,7 +7,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import count
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ..engine.pictures import Picture
 from ..kernels import execute
 from ..kernels.build.jit import CompileProgress, compile_kernels
 from ..loading.model_file import update_by_samples
+from ..pictures.pixels import Pixels, Unpadded
 from ..program.builder import Rows
 from ..program.threads import Pool, Stop
 from .clamps import Clamps
@@ -30,24 +31,6 @@ Size = tuple[int, int]  # (rows, columns) of patches
 Run = tuple[list[Floats], Size]  # sets of features of a run of tokens, and its grid
 MOST_PROGRAMS = 4  # sizes of tiles whose programs are kept
 SOUND = ("a.", "mm.a.")  # prefixes of tensors that make sound into rows
-
-
-class Unpadded(Protocol):
-    """Which features are not of padding: of the tiles' features as one grid of rows x columns, those from row `top` to
-    `bottom` - 1 and from column `left` to `right` - 1."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def top(self) -> int: ...
-    @property
-    def bottom(self) -> int: ...
-    @property
-    def left(self) -> int: ...
-    @property
-    def right(self) -> int: ...
 
 
 class VisionTower(ABC):
@@ -98,6 +81,20 @@ class VisionTower(ABC):
         return rows // self.n_merge, columns // self.n_merge
 
     # --- use ---
+    def see(
+        self,
+        pixels: Pixels,
+        name: bytes = b"",
+        *,
+        stop: Stop | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Picture]:
+        """`encode` of a processor's pixels; the tokens of the result stand, in this order, for the features of the
+        layout."""
+        layout = pixels.layout
+        sizes = [(tile.rows, tile.columns) for tile in layout.tiles]
+        return self.encode(pixels.patches, sizes, name, unpadded=layout.unpadded, stop=stop, progress=progress)
+
     def encode(
         self,
         patches: Floats,
@@ -130,7 +127,7 @@ class VisionTower(ABC):
         runs = self.runs(tiles, sizes, unpadded)
         return [Picture(made[0], grid, made[1:], own) for (made, grid), own in zip(runs, names, strict=False)]
 
-    def runs(self, tiles: Sequence[list[Floats]], sizes: Sequence[Size], unpadded: "Unpadded | None") -> list[Run]:
+    def runs(self, tiles: Sequence[list[Floats]], sizes: Sequence[Size], unpadded: Unpadded | None) -> list[Run]:
         """The runs of tokens of a picture: their features and further ones, and the grid of each."""
         return [(made, self.grid(*size)) for made, size in zip(tiles, sizes, strict=True)]
 

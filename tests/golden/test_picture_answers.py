@@ -77,6 +77,11 @@ def test_a_follow_up_reads_only_the_question(
         batcher.submit(second)
         list(batcher.run())
         assert second.n_known >= len(prompt.ids) + len(first.result.ids) - 2
+        scored = job(model, prompt.ids, prompt.pictures, 1, prompt_top=2)
+        batcher.submit(scored)
+        list(batcher.run())
+        unscored = [i for i, one in enumerate(scored.prompt_logprobs) if one is None]
+        assert unscored == [i for i, token in enumerate(prompt.ids) if token < 0 or i == 0]
         again = job(model, question, prompt.pictures, 8, use_cache=False)
         batcher.submit(again)
         list(batcher.run())

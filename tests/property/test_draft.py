@@ -17,6 +17,7 @@ from hybrid.infer.answers.guessing import draft as drafts
 from hybrid.infer.answers.guessing import foretelling
 from hybrid.infer.answers.guessing.draft import Draft
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.engine.pictures import Picture
 from hybrid.infer.step_costs import StepCosts, _Width
 from hybrid.quant.ggml.types import FileType
 
@@ -208,3 +209,17 @@ def test_threads_are_shared(random_model: Callable[..., Path]) -> None:
         model.sequence().prefill(tokens(5))
         helper.model.sequence().prefill(tokens(5))
         assert helper.model.engine.pool is None and model.engine.pool is not None
+
+
+@pytest.mark.usefixtures("eager")
+def test_texts_with_pictures(random_model: Callable[..., Path]) -> None:
+    """The draft has no rows of pictures: it reads other tokens in their places."""
+    path = random_model(SHAPES["llama"], FileType.Q8_0)
+    with with_draft(path, path) as model:
+        rows = np.random.default_rng(5).standard_normal((6, model.hparams.n_embd)).astype(np.float32)
+        picture, text = Picture(rows, (2, 3)), tokens(40)
+        model.runner.pictures.add(picture)
+        ids = [*text[:9], *picture.ids, *text[15:]]
+        plain, _ = answer(model, ids, 24, guess=False)
+        guessed, result = answer(model, ids, 24)
+        assert plain == guessed and result.guessed > 0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import random_heads
 from made_models import made, sources
@@ -20,6 +21,7 @@ from hybrid.infer.answers.guessing import foretelling
 from hybrid.infer.answers.guessing import head_guesser as heads
 from hybrid.infer.answers.guessing.head_guesser import HeadGuesser
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.engine.pictures import Picture
 from hybrid.infer.faults import SidePath
 
 pytestmark = pytest.mark.exhaustive
@@ -208,3 +210,23 @@ def test_a_file_without_a_head_has_no_guesser(tmp_path: Path) -> None:
     convert(random_heads.write(PLAIN, tmp_path / "model"), plain, outtype="q8_0", tokenizer=TOKENIZER, heads=False)
     with LoadedModel.load(plain, n_ctx=64) as model:
         assert heads.head_guesser(model) is None
+
+
+def with_picture(model: LoadedModel, rows: tuple[int, int]) -> tuple[list[int], Picture]:
+    """A text of 40 tokens, 6 of which are of a picture."""
+    rng = np.random.default_rng(5)
+    picture = Picture(rng.standard_normal((6, model.hparams.n_embd)).astype(np.float32), rows)
+    model.runner.pictures.add(picture)
+    text = tokens(40)
+    return [*text[:9], *picture.ids, *text[15:]], picture
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", [RECURRENT, PLAIN])
+def test_texts_with_pictures(name: str, model_file: Callable[..., Path]) -> None:
+    with with_head(model_file(name)) as model:
+        ids, picture = with_picture(model, (2, 3))
+        plain, _ = answer(model, ids, 24, guess=False)
+        guessed, result = answer(model, ids, 24)
+        assert plain == guessed and result.guessed > 0
+        assert guessed[2][:40] == ids and picture.ids == ids[9:15]

@@ -99,7 +99,7 @@ class Job:
     cancelled: bool = False
     paused: bool = False  # nobody reads the answer: see `Batcher.pause`
     set_aside: list[int] | None = None  # its tokens when it gave up its place
-    # one per token read so far; None for the first, which follows nothing
+    # one per token read so far; None for the first, which follows nothing, and for tokens of pictures
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
 
     @cached_property

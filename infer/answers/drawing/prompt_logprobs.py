@@ -16,12 +16,13 @@ def most_rows(n_vocab: int) -> int:
     return max(1, MOST_BYTES // (4 * n_vocab))
 
 
-def logprobs_of(ids: Sequence[int], rows: np.ndarray, n_top: int) -> list[TokenLogprobs]:
-    """Logprobs of tokens, and of the n_top most likely tokens at each position; rows: the logits before each, f32 [n,
-    n_vocab].
+def logprobs_of(ids: Sequence[int], rows: np.ndarray, n_top: int) -> list[TokenLogprobs | None]:
+    """Logprobs of tokens (of pictures: None), and of the n_top most likely tokens at each position.
+
+    rows: the logits before each token, f32 [n, n_vocab]
 
     Raises HybridError if they hold NaN.
     """
     if np.isnan(rows).any():
         raise HybridError("the logits of the prompt hold NaN: the model's weights are damaged, or overflow.")
-    return [token_logprobs(row, token, n_top) for token, row in zip(ids, rows, strict=True)]
+    return [token_logprobs(row, token, n_top) if token >= 0 else None for token, row in zip(ids, rows, strict=True)]

@@ -34,6 +34,7 @@ from .attention_products import (
     unpacked_values,
 )
 from .attention_tile import (
+    AHEAD,
     BLOCK,
     HEAD,
     LANES,
@@ -121,35 +122,30 @@ def place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile):
 
 
 @device
-def sees_ahead(pos, own, t):
-    """Whether the window of token t begins at another distance from the last position that it sees."""
-    return own != 0 and ldi(pos + 8 * t) != ldi(own + 8 * t)
-
-
-@device
-def end_of_run(t, end, slot, pos, start, window, aligned, own):
-    """End of the tokens from t on that share its sequence and, if windows are aligned, its window.
-
-    Tokens that see ahead share the beginning of their windows.
-    """
-    ahead = sees_ahead(pos, own, t)
+def end_of_run(t, end, slot, pos, start, window, aligned):
+    """End of the tokens from t on that share its sequence and, if windows are aligned, its window."""
     u = t + 1
     while u < end and ldi(slot + 8 * u) == ldi(slot + 8 * t) and (aligned == 0 or ldi(pos + 8 * u) < start + window):
-        if sees_ahead(pos, own, u) != ahead or (ahead and first_seen(ldi(own + 8 * u), window, 0) != start):
-            break
         u += 1
     return u
 
 
 @device
-def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks, block):
+def place_of_query(w, pos, own):
+    """The position of token w's queries for `enter_row`."""
+    last = ldi(pos + 8 * w)
+    return last + ((last - ldi(own + 8 * w)) << AHEAD) if own else last
+
+
+@device
+def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, own, sinks, block):
     """Enter the queries into rows: heads h0 .. h0 + heads - 1 of each token from t on. Rows n_row .. n_pad - 1 get no
     query."""
     for r in range(n_pad):
         w = t + r // heads
         if r < n_row:
             source = q + w * ldq + (h0 + r % heads) * d_head * 4
-            enter_row(tile, r, source, d_head, factor, ldi(pos + 8 * w), block)
+            enter_row(tile, r, source, d_head, factor, place_of_query(w, pos, own), block)
             if sinks:
                 start_with_sink(total_record(tile, r, d_head), sinks, h0 + r % heads)
         else:
@@ -192,7 +188,7 @@ EIGHTH, SCALES, V_EIGHTH, V_SCALES = F32_KV.eighth, F32_KV.group, F32_KV.eighth,
 
 
 @kernel
-def attention(
+def attention(  # noqa: C901  one loop nest
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
@@ -233,6 +229,7 @@ def attention(
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if window <= 0:
         window = 1 << 40
+    reach = window
     group = n_head // n_kv
     rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
     per_tile = heads_of_tile(group, rows, max(1, n_tok * n_kv * max(1, n_chunk)), nth)
@@ -251,10 +248,10 @@ def attention(
         while t < end:
             s = ldi(slot + 8 * t)
             start = first_seen(ldi((own if own else pos) + 8 * t), window, aligned)
-            u = end_of_run(t, end, slot, pos, start, window, aligned, own)
+            u = end_of_run(t, end, slot, pos, start, window, aligned)
             final = ldi(pos + 8 * (u - 1))
-            # where windows are aligned, or tokens see ahead, all of these tokens see positions from `start` on
-            reach = ~start if aligned or sees_ahead(pos, own, t) else window
+            if aligned:  # all of these tokens see positions from `start` on
+                reach = ~start
             c0, c1 = start // CHUNK, final // CHUNK + 1
             if n_chunk > 0:
                 c0 += chunk
@@ -263,7 +260,7 @@ def attention(
             micro = rows_at_once(n_row)
             n_pad = (n_row + micro - 1) // micro * micro
             if c0 < c1:
-                enter_queries(mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks, k_block)
+                enter_queries(mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, own, sinks, k_block)
                 round_queries(mine, n_row, d_head)
             k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
             for c in range(c0, c1):

@@ -27,13 +27,16 @@ MICRO, DIRECT = (6, 4) if LANES == 8 else (12, 8)
 AT_ONCE = 1 if LANES == 8 else 2
 # the same for rows that convert in registers: {rows: groups}, for each number of rows with its own code
 GROUPS_OF = {1: 4, 4: 1} if LANES == 8 else {1: 4, 4: 4, 8: 2}
+AHEAD = 40  # bits of a position
 LOWEST = -3.0e38  # the maximum before the first score
 HEAD = 64  # bytes of a record before its outputs
 
 GROUPS = BLOCK // K_LANES
 _WEIGHTS = 0  # f32 [row][BLOCK]: scores, then weights, of the current block
 _SUMS = _WEIGHTS + TILE_ROWS * BLOCK * 4  # f32 [row][16]: sum of the weights of the chunk, by position modulo 16
-_WHERE = _SUMS + TILE_ROWS * K_LANES * 4  # i64 [row]: position of the query, ascending; negative: no query
+# i64 [row]: last position that the query sees, plus 2^AHEAD times how far that is after its own, both ascending;
+# negative: no query
+_WHERE = _SUMS + TILE_ROWS * K_LANES * 4
 _FACTOR = _WHERE + TILE_ROWS * 8  # f32 [row]: factor of the sums under the previous maximum
 _QUERY = _FACTOR + TILE_ROWS * 4  # f32 [row][d_pad]: queries times a factor
 # then, with sizes that depend on d_head (d_value <= d_head):
@@ -108,13 +111,15 @@ class Tile:
 
     def last(self, r: Value, b0: Value) -> Value:
         """Last position that row r sees, relative to b0; negative if it sees none of the block."""
-        return self.e.b.sub(self.e.load(I64, self.row(_WHERE, r, 8)), b0)
+        b, unused = self.e.b, const(I64, 64 - AHEAD)
+        return b.sub(b.ashr(b.shl(self.e.load(I64, self.row(_WHERE, r, 8)), unused), unused), b0)
 
     def first(self, r: Value, b0: Value, window: Value) -> Value:
         """First position that row r sees, relative to b0, at least 0. A negative `window` is ~position: all rows see
         from that position on."""
         b, zero = self.e.b, const(I64, 0)
-        near = b.add(b.sub(self.last(r, b0), window), const(I64, 1))
+        ahead = b.ashr(self.e.load(I64, self.row(_WHERE, r, 8)), const(I64, AHEAD))
+        near = b.add(b.sub(b.sub(self.last(r, b0), ahead), window), const(I64, 1))
         fixed = b.sub(b.xor(window, const(I64, -1)), b0)
         return self.e.intr("smax", zero, b.select(b.icmp_signed("<", window, zero), fixed, near))
 
@@ -136,7 +141,8 @@ def _each16(e: Emitter, d_pad: Value, source: Value, target: Value, change: Call
 # --- rows -------------------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64,i64,f32,i64,i64->void", apart=True)
 def enter_row(e, tile, r, source, d_head, factor, position, block):
-    """Set up row r: its query times `factor`, its position, an empty total. Negative `position`: no query, zeros.
+    """Set up row r: its query times `factor`, its position as in _WHERE, an empty total. Negative `position`: no query,
+    zeros.
 
     block: of the Walsh-Hadamard transform in whose basis the keys are; 0: none.
     """

@@ -116,7 +116,7 @@ def index_scores(
         t, e0 = i // n_part * tile, i % n_part * PART
         end = min(n_tok, t + tile)
         while t < end:
-            u = end_of_run(t, end, slot, pos, 0, 0, 0, 0)
+            u = end_of_run(t, end, slot, pos, 0, 0, 0)
             last, pages = seen_entries(pos, u - 1, every), table + ldi(slot + 8 * t) * table_stride
             last = min(last, e0 + PART) if last > n_best else 0
             for h0 in range(0, n_head if e0 < last else 0, heads):
