@@ -73,7 +73,6 @@ TWICE = {
     "Rotation": "in a config; in the memory",
     "TextPart": "of two wire formats",
     "Tile": "of attention; of matrix products",
-    "Unpadded": "of a picture's layout; what towers ask of it",
     "Vocabulary": "for writing a file; from reading one",
 }
 
