@@ -1,0 +1,164 @@
+"""Time from a picture's pixels to the rows that a text model reads, with random weights in published sizes.
+
+    python benchmarks/towers.py                                       in seconds: pixels to patches, and the tower
+    python benchmarks/towers.py --peer path/to/llama.cpp/build/bin    beside llama-mtmd-cli on the same files, in turn
+
+Towers of SmolVLM-500M, LFM2-VL-450M and Qwen3.5-0.8B, in F16 and Q8_0, over pictures of 512 x 512 and 2000 x 1500. The
+time is the best of the repetitions; decoding the file is not in it. llama.cpp pads where the reference stretches, and
+may cut a picture into other tiles: its number of patches is not always ours. Text models beside towers are tiny.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from hybrid.convert import convert
+from hybrid.infer.bench.machine import measure_machine
+from hybrid.infer.bench.tables import duration, markdown_table
+from hybrid.infer.pictures.processors import processor_of
+from hybrid.infer.program.threads import default_threads
+from hybrid.infer.towers.loading import load_tower
+from hybrid.quant import quantize
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests"))
+
+import random_towers  # noqa: E402
+
+PICTURES = ((512, 512), (2000, 1500))
+TOKENIZER = ROOT / "tests" / "data" / "checkpoints" / "mamba-bf16"
+BASE = {"hidden_size": 768, "intermediate_size": 3072}
+SIGLIP = {**BASE, "num_hidden_layers": 12, "num_attention_heads": 12, "patch_size": 16, "layer_norm_eps": 1e-6}
+PIXELS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+# name -> (a random checkpoint, changes of its config, of vision_config, of preprocessor_config.json)
+TOWERS: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "SmolVLM-500M": (
+        "smolvlm", {"hidden_size": 960, "scale_factor": 4}, {**SIGLIP, "image_size": 512},
+        {**PIXELS, "size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}},
+    ),
+    "LFM2-VL-450M": (
+        "lfm2-vl", {"hidden_size": 1024, "downsample_factor": 2, "projector_hidden_size": 2560},
+        {**SIGLIP, "num_patches": 256},
+        {
+            **PIXELS, "encoder_patch_size": 16, "tile_size": 512, "downsample_factor": 2, "min_tiles": 2,
+            "max_tiles": 10, "min_image_tokens": 64, "max_image_tokens": 256,
+        },
+    ),
+    "Qwen3.5-0.8B": (
+        "qwen35-vl", {"hidden_size": 1024},
+        {
+            **BASE, "depth": 12, "num_heads": 12, "patch_size": 16, "spatial_merge_size": 2, "out_hidden_size": 1024,
+            "num_position_embeddings": 2304, "rope_parameters": {"rope_theta": 10000.0},
+        },
+        {**PIXELS, "patch_size": 16, "merge_size": 2, "size": {"shortest_edge": 65536, "longest_edge": 4194304}},
+    ),
+}  # fmt: skip
+
+
+def written(name: str, folder: Path) -> tuple[Path, Path]:
+    """The text model and the vision tower, F16."""
+    base, changes, vision, picture = TOWERS[name]
+    config, settings, outer = random_towers.CONFIGS[base]
+    width = changes["hidden_size"]
+    text = {"hidden_size": width, "head_dim": 64, "num_attention_heads": width // 64, "num_key_value_heads": 1}
+    text |= {name: 16 for name in config["text_config"] if name in ("linear_key_head_dim", "linear_value_head_dim")}
+    config = {
+        **config, **{key: value for key, value in changes.items() if key != "hidden_size"},
+        "text_config": {**config["text_config"], **text}, "vision_config": {**config["vision_config"], **vision},
+    }  # fmt: skip
+    outer = {**outer, "image_seq_len": 64} if "image_seq_len" in outer else outer  # of SmolVLM's tiles
+    random_towers.CONFIGS[base] = config, {**settings, **picture}, outer
+    source = random_towers.write(base, folder / "checkpoint")
+    target = folder / "text.gguf"
+    convert(source, target, outtype="f16", tokenizer=TOKENIZER)
+    return target, next(folder.glob("mmproj*.gguf"))
+
+
+def measure(tower: Path, size: tuple[int, int], n_threads: int, repetitions: int) -> tuple[int, float, float]:
+    """(patches, seconds from pixels to patches, seconds of the tower)."""
+    rgb = np.asarray(picture(size))
+    with GGUFFile.open(tower) as file:
+        make = processor_of(file)
+    loaded, times = load_tower(tower, n_threads=n_threads), []
+    for _ in range(repetitions + 1):
+        start = time.perf_counter()
+        pixels = make.pixels(rgb)
+        made = time.perf_counter()
+        loaded.see(pixels)
+        times.append((made - start, time.perf_counter() - made))
+    loaded.close()
+    return len(pixels.patches), min(t for t, _ in times[1:]), min(t for _, t in times[1:])
+
+
+def picture(size: tuple[int, int]) -> Image.Image:
+    """Noise over a gradient."""
+    width, height = size
+    ramp = np.add.outer(np.arange(height), np.arange(width))[..., None] * np.array([1, 2, 3]) // 8
+    noise = np.random.default_rng(1).integers(0, 64, (height, width, 3))
+    return Image.fromarray(((ramp + noise) % 256).astype(np.uint8))
+
+
+def peer(folder: Path, text: Path, tower: Path, image: Path, n_threads: int) -> float:
+    """Seconds that llama-mtmd-cli takes to encode a picture."""
+    command = [folder / "llama-mtmd-cli", "-m", text, "--mmproj", tower, "--image", image, "-p", "x", "-n", "1"]
+    command += ["-t", n_threads, "--chat-template", "vicuna", "-c", "16384"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    found = re.findall(r"encod\w+ (?:done )?in (\d+) ms", done.stdout + done.stderr)
+    if not found:
+        raise SystemExit(f"llama-mtmd-cli says no time: {(done.stderr or done.stdout)[-400:]}")
+    return sum(map(int, found)) / 1000
+
+
+def main() -> None:
+    """Measure all towers and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(TOWERS), help="names of towers, with commas")
+    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--peer", type=Path, help="folder of llama.cpp's programs")
+    args = parser.parse_args()
+    rows = []
+    for name in args.only.split(","):
+        with tempfile.TemporaryDirectory() as there:
+            folder = Path(there)
+            text, tower = written(name, folder)
+            quantized = folder / "q8_0.gguf"
+            quantize(tower, quantized, FileType.Q8_0)
+            for size in PICTURES:
+                picture(size).save(image := folder / "picture.png")
+                for path, kind in ((tower, "F16"), (quantized, "Q8_0")):
+                    theirs = peer(args.peer, text, path, image, args.threads) if args.peer else 0.0
+                    n, pixels, seconds = measure(path, size, args.threads, args.repetitions)
+                    row = [name, kind, f"{size[0]}x{size[1]}", str(n), duration(pixels), duration(seconds)]
+                    if args.peer:
+                        again = peer(args.peer, text, path, image, args.threads)
+                        theirs = min(theirs, again)
+                        row += [duration(theirs), f"{theirs / (pixels + seconds):.2f}"]
+                    rows.append(row)
+                    print(*row, file=sys.stderr, flush=True)
+    machine = measure_machine(args.threads)
+    header = [
+        "tower",
+        "weights",
+        "picture",
+        "patches",
+        "pixels",
+        "tower",
+        *(["llama.cpp", "times"] if args.peer else []),
+    ]
+    print(markdown_table(header, rows), end="")
+    print(f"{machine.cpu}, {machine.isa}, {args.threads} threads")
+
+
+if __name__ == "__main__":
+    main()
