@@ -14,6 +14,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
+from ..architectures import ENCODERS, FAMILIES
 from ..layers.base import Layer
 from .layer_facts import blocks_of
 
@@ -35,12 +36,27 @@ def check_same_layers(before: GGUFFile, after: GGUFFile, kept: Sequence[int], ha
         new = list(blocks_of(after))
     except FormatError as error:
         raise UnsupportedError(f"{error} Leave out other layers.") from error
+    _check_pictures(before, after, new_number)
     same = _Comparison(new_number)
     for i, j in new_number.items():
         if halve_every and any((i + k) // halve_every != (j + k) // halve_every for k in (0, 1)):
             raise _error(after, i, f"the residual stream is halved every {halve_every} layers")
         for difference in same.differences(old[i], new[j], ""):
             raise _error(after, i, difference)
+
+
+def _check_pictures(before: GGUFFile, after: GGUFFile, new_number: Mapping[int, int]) -> None:
+    """UnsupportedError: a picture's features would go to other layers."""
+    arch = str(before.get("general.architecture"))
+    if arch in ENCODERS:
+        return
+    family = FAMILIES[arch]
+    old, new = (list(family.picture_blocks(family.hparams.read(file, arch))) for file in (before, after))
+    if new != [new_number.get(i) for i in old]:
+        raise UnsupportedError(
+            f"{after.path.name}: features of pictures are added before layers {old}, and would be added before others. "
+            "Leave out other layers."
+        )
 
 
 def _error(after: GGUFFile, i: int, why: str) -> UnsupportedError:

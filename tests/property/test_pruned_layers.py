@@ -22,6 +22,7 @@ from hybrid.pipeline.pruning import pruned
 from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import ValueType
 
 pytestmark = pytest.mark.exhaustive
 IDS = [int(i) for i in np.random.default_rng(3).integers(20, 2000, 40)]
@@ -160,3 +161,13 @@ def test_as_a_checkpoint_without_the_layers(
     convert(tmp_path / "less", tmp_path / "less.gguf", outtype="f32", tokenizer=TOKENIZER)
     left(random_model(name), layers, tmp_path / "left.gguf")
     assert np.array_equal(logits(tmp_path / "left.gguf"), logits(tmp_path / "less.gguf"))
+
+
+def test_layers_that_get_features_of_pictures(random_model: Callable[..., Path], tmp_path: Path) -> None:
+    key = "granite.deepstack_mapping"
+    whole, to = tmp_path / "whole.gguf", tmp_path / "left.gguf"
+    quantize(random_model("granite-attention"), whole, "COPY", metadata={key: ([-1, 1], ValueType.INT32)})
+    with GGUFFile.open(left(whole, [0], to)) as gguf:
+        assert gguf.get(key).tolist() == [1]
+    with pytest.raises(UnsupportedError, match=r"layer 1: features of pictures are added before layers \[1\]"):
+        left(whole, [1], to)

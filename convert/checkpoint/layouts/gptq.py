@@ -78,7 +78,7 @@ def _check_packing(section: Config, bits: int, keys: tuple[str, ...], *formats: 
         raise UnsupportedError(f"{section.where}: llm-awq packs matrices in another way. Give the original checkpoint.")
     rules = section.section("dynamic")
     for name, rule in rules.data.items():
-        # -:NAME leaves modules as they are
+        # -:NAME leaves modules unchanged
         own = rule.get("bits") if isinstance(rule, dict) else None
         if own not in (None, bits) and not name.startswith("-:"):
             raise UnsupportedError(

@@ -15,10 +15,11 @@ from ..metadata import full_key
 from ..reader import GGUFFile
 from .hparams import Hparams, by_period
 
-# Keys without a field in some or all families: a value for every layer; numbers of layers; the number of first layers.
+# Keys without a field that says so in some or all families: a value for every layer; numbers of layers; the number of
+# first layers.
 _EACH = (
     "attention.head_count", "attention.head_count_kv", "attention.sliding_window_pattern", "feed_forward_length",
-    "activation_sparsity_scale",
+    "activation_sparsity_scale", "deepstack_mapping",
 )  # fmt: skip
 _NUMBERS = ("ple.layers",)
 _FIRST = ("leading_dense_block_count",)
@@ -52,10 +53,12 @@ def without_layers(gguf: GGUFFile, arch: str, h: Hparams, kept: Sequence[int]) -
     """
     layers = KeptLayers(kept, h.n_layer, h.n_ahead)
     changed = dict(_of_fields(gguf, arch, h, layers))
-    names = h.keys(arch)
+    by_layer = ("per_layer", "pattern", "counts")
+    fields = [field.metadata for field in dataclasses.fields(h)]
+    declared = {full_key(arch, meta["key"]) for meta in fields if any(meta[kind] for kind in by_layer)}
     for name in (*_EACH, *_NUMBERS, *_FIRST):
         key = full_key(arch, name)
-        if key in names or key not in gguf.metadata:
+        if key in declared or key not in gguf.metadata:
             continue
         value = gguf.get(key)
         if name in _FIRST:
