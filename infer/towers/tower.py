@@ -70,6 +70,14 @@ class VisionTower(ABC):
         """The features of a tile in raster order."""
         return features
 
+    def head_size(self, multiple: int = 1) -> int:
+        """Values of a head. Raises FormatError unless heads share the tower's width, a multiple of `multiple` each."""
+        n, n_head = self.hparams.n_embd, self.hparams.n_head
+        if n % (n_head * multiple):
+            raise self.hparams.wrong(self.gguf, "n_head", f"a divisor of {n // multiple}")
+        size: int = n // n_head
+        return size
+
     @property
     def n_values(self) -> int:
         """Values of an arranged patch."""
