@@ -72,6 +72,10 @@ class QwenVl(FirstFrame):
             if is_read
         }
 
+    @property
+    def n_added(self) -> int:
+        return len(self.deepstack)
+
     def add(self, tile: Tile) -> list[Rows]:
         h, b = self.hparams, tile.b
         order = block_order(tile.rows, tile.columns, h.n_merge)

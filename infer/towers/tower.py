@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 
+from ..engine.engine import Engine
 from ..engine.pictures import Picture
 from ..kernels import execute
 from ..kernels.build.jit import CompileProgress, compile_kernels
@@ -87,6 +88,20 @@ class VisionTower(ABC):
     def grid(self, rows: int, columns: int) -> Size:
         """(rows, columns) of the features of a tile."""
         return rows // self.n_merge, columns // self.n_merge
+
+    @property
+    def n_added(self) -> int:
+        """Number of further sets of features, for later blocks of the text model."""
+        return 0
+
+    def check_model(self, engine: Engine) -> None:
+        """Raise UsageError if the features are not for this text model."""
+        n_out, n_added, network = self.hparams.n_out, self.n_added, engine.network
+        if n_out != engine.hparams.n_embd or n_added != len(network.picture_blocks):
+            raise UsageError(
+                f"{self.gguf.path.name} is of another model: it makes {1 + n_added} x {n_out} values of a feature, "
+                f"{engine.gguf.path.name} reads {1 + len(network.picture_blocks)} x {engine.hparams.n_embd}."
+            )
 
     # --- use ---
     def see(
