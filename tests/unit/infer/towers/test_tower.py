@@ -10,6 +10,7 @@ from made_towers import Made, tower_file
 from reference.run_kernel import same_bits
 
 from hybrid.infer.program.threads import Interrupted, Stop
+from hybrid.infer.towers import tower as tower_module
 from hybrid.quant.ggml.errors import UsageError
 
 NAMES = list(random_towers.CONFIGS)
@@ -89,3 +90,20 @@ def test_refusals_and_stops(data_dir: Path, bundled: Path) -> None:
     square = Made("smolvlm", tower_file("smolvlm", data_dir))
     with pytest.raises(UsageError, match="tiles of 6 x 6"):
         square.tower.encode(np.zeros((9, 48), np.float32), [(3, 3)])
+
+
+def test_programs_are_kept_within_bounds(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made("qwen35-vl", tower_file("qwen35-vl", data_dir), n_threads=2)
+    tower = made.tower
+    first = tower.encode(made.patches(0), [made.sizes[0]])[0]
+    needs = [tower.working_bytes(*size) for size in made.sizes]
+    assert needs == sorted(needs) and needs[0] > 1000
+    assert tower.nbytes - tower.weights.nbytes_copied == needs[0]
+    for i in (1, 2):
+        tower.encode(made.patches(i), [made.sizes[i]])
+    assert tower.nbytes - tower.weights.nbytes_copied == sum(needs)
+    monkeypatch.setattr(tower_module, "MOST_BYTES", needs[0] + needs[1])
+    again = tower.encode(made.patches(0), [made.sizes[0]])[0]
+    assert tower.nbytes - tower.weights.nbytes_copied == needs[0], "the largest went, and the next for order"
+    assert same_bits(first.rows, again.rows)
+    tower.close()
