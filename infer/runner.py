@@ -290,11 +290,6 @@ class Runner:
             self.cache.trim()
 
     @property
-    def sees_pictures(self) -> bool:
-        """Whether works may have tokens of pictures."""
-        return True
-
-    @property
     def recovers(self) -> bool:
         """Whether `recover` can be used."""
         return True
@@ -343,8 +338,6 @@ class Runner:
 
     def check_pictures(self, before: Sequence[int], ids: Sequence[int]) -> None:
         """Raise the UsageError of pictures among `ids`, which follow `before`, that cannot be read."""
-        if not self.sees_pictures:
-            raise UsageError("a model that is divided over processes reads no pictures yet. Load it in one process.")
         for shown in self.pictures.shown(before, ids):
             self.engine.check_picture(shown)
 

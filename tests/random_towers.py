@@ -211,7 +211,8 @@ def tensors(folder: Path, seed: int = 3) -> dict[str, np.ndarray]:
         for i, name in enumerate(row.sources):
             if name not in found:
                 values = rng.standard_normal(row.expected_of(i)).astype(np.float32)
-                found[name] = values + ("norm" in name or ".ln" in name)
+                sign = np.float32(name.endswith("_max")) - np.float32(name.endswith("_min"))  # of clamps
+                found[name] = sign * (1 + np.abs(values)) if sign else values + ("norm" in name or ".ln" in name)
     return _joined(found)
 
 

@@ -191,7 +191,10 @@ class Engine(ModelPrograms):
         rows, targets = self._control.fill(segments, moves)
         wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
         with self._whole(moves):
-            body = self._with_pictures(segments, moves, n_tok) if any(s.pictures for s in segments) else None
+            body = None
+            if any(s.pictures for s in segments):
+                self.picture_passes.fill(segments, moves)
+                body = self._program_with_pictures(n_tok)
             return self._compute(n_tok, rows, targets, wanted, body)
 
     def check_picture(self, shown: Shown) -> None:
@@ -210,13 +213,17 @@ class Engine(ModelPrograms):
                 "larger n_ubatch."
             )
 
-    def _with_pictures(self, segments: Sequence[Segment], moves: Sequence[Move], n_tok: int) -> Program:
-        """The body's program for segments with pictures, whose rows are in place."""
+    @property
+    def picture_passes(self) -> PicturePasses:
+        """What passes with pictures need, made when the first is read."""
         if self._pictures is None:
             blocks = self.network.picture_blocks
             self._pictures = PicturePasses(self.batch, blocks, self.hparams.n_embd, self.n_ubatch)
-        passes, capacity = self._pictures, self.capacity(n_tok, self.n_ubatch)
-        passes.fill(segments, moves)
+        return self._pictures
+
+    def _program_with_pictures(self, n_tok: int) -> Program:
+        """The body's program for n_tok tokens, some of pictures."""
+        passes, capacity = self.picture_passes, self.capacity(n_tok, self.n_ubatch)
         if capacity not in passes.programs:
             b = self._builder(capacity, passes.batch)
             if (residual := self.network.add_body(b, self.memory)) is not None:

@@ -257,7 +257,7 @@ class Network:
                 trace.append(self._add_tap(b, residual))
                 residual = None
             if begins:
-                self._add_to_pictures(b, part.block)
+                residual = self._add_to_pictures(b, part.block, residual)
             if isinstance(part.layer, OnStreams):
                 part.layer.build(b, x, memory)
                 continue
@@ -268,7 +268,8 @@ class Network:
                     self.add_residual(b, residual)
                 b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=scale)
                 residual = None
-        self._add_to_pictures(b, self.blocks.stop)
+        if self.is_last:
+            residual = self._add_to_pictures(b, self.blocks.stop, residual)
         if trace is not None:
             trace.append(self._add_tap(b, residual))
         for name, fixed in self.left.items():
@@ -277,12 +278,16 @@ class Network:
         b.op(execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past)
         return residual
 
-    def _add_to_pictures(self, b: Builder, block: int) -> None:
-        """Add the rows for pictures' tokens that belong before a block."""
+    def _add_to_pictures(self, b: Builder, block: int, residual: Rows | None) -> Rows | None:
+        """Add the rows for pictures' tokens that belong before a block, after `residual`; returns it if it is left."""
         pictures = b.batch.pictures
-        if pictures is not None and (rows := pictures.added.get(block)) is not None:
-            x, given = self.stream, pictures.given
-            b.op(add_given_rows, name="pictures", count=b.batch.n_tok, given=given, x=rows, out=x, n=rows.n)
+        if pictures is None or (rows := pictures.added.get(block)) is None:
+            return residual
+        if residual is not None:
+            self.add_residual(b, residual)
+        x, given = self.stream, pictures.given
+        b.op(add_given_rows, name="pictures", count=b.batch.n_tok, given=given, x=rows, out=x, n=rows.n)
+        return None
 
     def _add_part(self, b: Builder, part: _Part, residual: Rows | None, memory: HybridMemory) -> Rows | None:
         """Add a norm, which first adds `residual` to the stream, and its layer; returns the layer's residual."""

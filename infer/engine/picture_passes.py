@@ -1,6 +1,6 @@
 """Passes with pictures: programs of their own, made when the first picture is read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -47,6 +47,26 @@ class PicturePasses:
             for shown in segment.pictures:
                 self._show(shown, first, move)
             first += n
+
+    def copied(self, n: int) -> dict[str, np.ndarray]:
+        """A copy of what `fill` wrote for n tokens; of the rows only those that are given."""
+        given = self._given[:n].copy()
+        chosen = given != 0
+        rows = np.stack([fixed.values[:n][chosen] for fixed in (self._rows, *self._added)])
+        return {
+            "given": given,
+            "last": self._last[:n].copy(),
+            "positions": self._positions[:, :n].copy(),
+            "rows": rows,
+        }
+
+    def put(self, copied: Mapping[str, np.ndarray]) -> None:
+        """Inverse of `copied`."""
+        given = copied["given"]
+        n, chosen = len(given), given != 0
+        self._given[:n], self._last[:n], self._positions[:, :n] = given, copied["last"], copied["positions"]
+        for fixed, rows in zip((self._rows, *self._added), copied["rows"], strict=True):
+            fixed.values[:n][chosen] = rows
 
     def _show(self, shown: Shown, first: int, move: Move) -> None:
         """Write the rows and positions of tokens of a picture. first: number of the segment's first token."""

@@ -7,7 +7,7 @@ others are there for code that needs their shapes.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .picture_tokens import Ids, outside
+from .picture_tokens import Ids, outside, runs
 
 Stretch = tuple[int, int, int]  # (sequence, first token, token after the last)
 Plan = Iterator[list[Stretch]]
@@ -52,9 +52,9 @@ def split_seq(lengths: Sequence[int], n: int) -> Plan:
 
 
 def split_whole(texts: Sequence[Ids], n: int) -> Plan:
-    """`split_simple` of texts with pictures, none of which is split. A picture has at most n tokens."""
+    """`split_simple` of texts with pictures, none of which is split: a longer picture has a longer ubatch."""
     pieces: list[Stretch] = []
-    room = n
+    room = n = max([n, *(end - begin for ids in texts for begin, end in runs(ids))])
     for i, ids in enumerate(texts):
         begin = 0
         while begin < len(ids):

@@ -59,6 +59,7 @@ class Pass:
     rows     tokens whose results are wanted; targets: for likelihoods, their target tokens
     reach    number of positions that the pass may use, see `Weights.reach`
     few      whether steps of a few tokens are worth their own kernels
+    pictures from `PicturePasses.copied`, if some tokens are of pictures
     """
 
     control: Mapping[str, np.ndarray]
@@ -67,6 +68,7 @@ class Pass:
     wanted: Wanted
     reach: int
     few: bool
+    pictures: Mapping[str, np.ndarray] | None = None
 
     @property
     def n_tok(self) -> int:

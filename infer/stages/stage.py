@@ -77,10 +77,14 @@ class _Part(Engine):
             for rows in net.entering():
                 rows[:n] = entering[:, at : at + rows.shape[1]]
                 at += rows.shape[1]
+        body = None
+        if order.pictures is not None:
+            self.picture_passes.put(order.pictures)
+            body = self._program_with_pictures(n)
         if net.is_last:
             rows_wanted = order.rows if order.wanted != "none" else []
-            return self._compute(n, rows_wanted, order.targets, order.wanted)
-        self._compute(n, [], [], "none")
+            return self._compute(n, rows_wanted, order.targets, order.wanted, body)
+        self._compute(n, [], [], "none", body)
         return np.concatenate([rows[:n] for rows in net.leaving()], axis=1)
 
 

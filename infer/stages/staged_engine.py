@@ -167,9 +167,12 @@ class StagedEngine(Engine):
         moves = self._begin(segments, keep=False)
         rows, targets = self._control.fill(segments, moves)
         reach = max(min(self.n_ctx, move.position + move.reach - move.past) for move in moves)
-        ticket = self.foreman.put(
-            Pass(self._control.copied(), rows, targets, wanted if rows else "none", reach, self.expects_few)
-        )
+        pictures = None
+        if any(s.pictures for s in segments):
+            self.picture_passes.fill(segments, moves)
+            pictures = self.picture_passes.copied(sum(len(s.tokens) for s in segments))
+        control, few = self._control.copied(), self.expects_few
+        ticket = self.foreman.put(Pass(control, rows, targets, wanted if rows else "none", reach, few, pictures))
         for move in moves:
             self.memory.n_past[move.seq] = move.past + move.n
             if len(move.rows) == 1:

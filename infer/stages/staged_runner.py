@@ -50,11 +50,6 @@ class StagedRunner(Runner):
         return self.engine.depth
 
     @property
-    def sees_pictures(self) -> bool:
-        """False: orders to stages have no rows of pictures."""
-        return False
-
-    @property
     def recovers(self) -> bool:
         """False: the memory of the stages cannot be recounted here."""
         return False

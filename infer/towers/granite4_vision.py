@@ -121,6 +121,10 @@ class Granite4Vision(Siglip):
         self.projectors = [WindowProjector(w, k, h) for k in range(len(h.layers))]
         self.newline = w.array("v.image_newline", h.n_out)
 
+    @property
+    def n_added(self) -> int:
+        return len(self.projectors) - 1
+
     def order(self, rows: int, columns: int) -> np.ndarray:
         return super().order(rows, columns).reshape(-1, len(self.inner))[:, self.inner].reshape(-1)
 

@@ -15,7 +15,7 @@ from ..memory import HybridMemory
 from ..program.builder import Builder, Rows
 from .layers import TURNS, PatchAttention, Stream, TowerBlock
 from .places import axial_turns, block_order
-from .qwen_vl import FirstFrame
+from .qwen_vl import FRAMES, FirstFrame
 from .tile import Tile
 from .weights import TowerWeights
 
@@ -71,14 +71,14 @@ class Lfm3Vl(FirstFrame):
     def load(self, w: TowerWeights) -> None:
         h = self.hparams
         n, self.n_merge = h.n_embd, h.n_merge
-        self.patch = w.patches(n, h.patch_size)
+        self.patch = w.patches(n, h.patch_size, frames=FRAMES)
         self.patch_norm = w.norm("v.norm_embd", n)
         self.blocks = []
         for i, n_kv in enumerate(h.n_head_kv):
             mixer: Layer = GridConv(i, n, h.n_taps)
             if n_kv:
                 norm = HeadNorm(h.eps)
-                mixer = PatchAttention(i, n, h.n_head, n_kv, n // h.n_head, norm=norm, turned=True)
+                mixer = PatchAttention(i, n, h.n_head, n_kv, self.head_size(4), norm=norm, turned=True)
             self.blocks.append(TowerBlock(i, n, mixer, GatedFeedForward(i, n, h.n_ff)))
             self.blocks[-1].load(w)
         self.norm = w.norm("mm.input_norm", n)

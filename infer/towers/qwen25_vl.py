@@ -6,7 +6,7 @@ from ..layers.feed_forward import GatedFeedForward
 from ..program.builder import Rows
 from .layers import TURNS, PatchAttention, Stream, TowerBlock
 from .places import axial_turns, block_order
-from .qwen_vl import FirstFrame, Merger
+from .qwen_vl import FRAMES, FirstFrame, Merger
 from .tile import Tile
 from .tower import Floats
 from .weights import TowerWeights
@@ -25,10 +25,10 @@ class Qwen25Vl(FirstFrame):
     def load(self, w: TowerWeights) -> None:
         h = self.hparams
         n, self.n_merge = h.n_embd, h.n_merge
-        self.patch = w.patches(n, h.patch_size)
+        self.patch = w.patches(n, h.patch_size, frames=FRAMES)
         self.blocks, self.attention = [], []
         for i in range(h.n_layer):
-            attention = PatchAttention(i, n, h.n_head, h.n_head, n // h.n_head, turned=True)
+            attention = PatchAttention(i, n, h.n_head, h.n_head, self.head_size(4), turned=True)
             self.attention.append(attention)
             self.blocks.append(TowerBlock(i, n, attention, GatedFeedForward(i, n, h.n_ff)))
             self.blocks[-1].load(w)

@@ -11,6 +11,8 @@ from .tile import Tile
 from .tower import Floats, VisionTower
 from .weights import Linear, TowerWeights
 
+FRAMES = 2  # of a patch
+
 
 class Merger:
     """Joins n_row neighbouring patches, after a norm of each or before a norm of all, then two layers with GELU."""
@@ -53,10 +55,10 @@ class QwenVl(FirstFrame):
         h = self.hparams
         self.n_merge = h.n_merge
         n = h.n_embd
-        self.patch = Linear("patch_embd", w.patches(n, h.patch_size), w.vector("v.patch_embd.bias", n))
+        self.patch = Linear("patch_embd", w.patches(n, h.patch_size, frames=FRAMES), w.vector("v.patch_embd.bias", n))
         shape = w.gguf.info("v.position_embd.weight").shape
         self.positions = w.array("v.position_embd.weight", shape[0], n)
-        d_head = n // h.n_head
+        d_head = self.head_size(4)
         self.blocks = []
         for i in range(h.n_layer):
             attention = PatchAttention(i, n, h.n_head, h.n_head, d_head, fused=True, turned=True)
@@ -69,6 +71,10 @@ class QwenVl(FirstFrame):
             for i, is_read in enumerate(h.deepstack)
             if is_read
         }
+
+    @property
+    def n_added(self) -> int:
+        return len(self.deepstack)
 
     def add(self, tile: Tile) -> list[Rows]:
         h, b = self.hparams, tile.b

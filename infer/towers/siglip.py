@@ -30,7 +30,7 @@ class Siglip(VisionTower):
         self.positions = w.array("v.position_embd.weight", *w.gguf.info("v.position_embd.weight").shape[:1], n)
         self.blocks = []
         for i in range(h.n_layer):
-            attention = PatchAttention(i, n, h.n_head, h.n_head, n // h.n_head)
+            attention = PatchAttention(i, n, h.n_head, h.n_head, self.head_size())
             self.blocks.append(TowerBlock(i, n, attention, FeedForward(i, n, h.n_ff, act=gelu_tanh)))
             self.blocks[-1].load(w)
         self.load_end(w)
@@ -38,6 +38,8 @@ class Siglip(VisionTower):
     def merged(self) -> int:
         """Patches of a side of a block."""
         n: int = self.hparams.n_merge
+        if n < 1:
+            raise self.hparams.wrong(self.gguf, "n_merge", "at least 1")
         return n
 
     def load_end(self, w: TowerWeights) -> None:
@@ -132,7 +134,8 @@ class Gemma3Vl(Siglip):
     USUAL_MERGE = 4  # patches of a side of a block, if the file does not say
 
     def merged(self) -> int:
-        return super().merged() or self.USUAL_MERGE
+        n: int = self.hparams.n_merge or self.USUAL_MERGE
+        return n
 
     def load_projector(self, w: TowerWeights) -> None:
         h = self.hparams

@@ -116,6 +116,17 @@ class Tile:
         return out
 
     # --- the program ---
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes that the program would take, after all ops were added; nothing is reserved for it."""
+        return self.b.nbytes(self.n) + sum(values.nbytes for values in self._kept)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the program and its constants."""
+        arena = 0 if self.program is None else int(self.program.arena.nbytes)
+        return arena + sum(values.nbytes for values in self._kept)
+
     def build(self, outputs: list[Rows]) -> Program:
         """The program, which keeps its outputs."""
         self.outputs = outputs

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 
+from ..engine.engine import Engine
 from ..engine.pictures import Picture
 from ..kernels import execute
 from ..kernels.build.jit import CompileProgress, compile_kernels
@@ -29,7 +30,7 @@ from .weights import TowerWeights
 Floats = npt.NDArray[np.float32]
 Size = tuple[int, int]  # (rows, columns) of patches
 Run = tuple[list[Floats], Size]  # sets of features of a run of tokens, and its grid
-MOST_PROGRAMS = 4  # sizes of tiles whose programs are kept
+MOST_PROGRAMS, MOST_BYTES = 4, 256 << 20  # sizes of tiles whose programs are kept, and their memory together
 SOUND = ("a.", "mm.a.")  # prefixes of tensors that make sound into rows
 
 
@@ -70,6 +71,14 @@ class VisionTower(ABC):
         """The features of a tile in raster order."""
         return features
 
+    def head_size(self, multiple: int = 1) -> int:
+        """Values of a head. Raises FormatError unless heads share the tower's width, a multiple of `multiple` each."""
+        n, n_head = self.hparams.n_embd, self.hparams.n_head
+        if n % (n_head * multiple):
+            raise self.hparams.wrong(self.gguf, "n_head", f"a divisor of {n // multiple}")
+        size: int = n // n_head
+        return size
+
     @property
     def n_values(self) -> int:
         """Values of an arranged patch."""
@@ -79,6 +88,20 @@ class VisionTower(ABC):
     def grid(self, rows: int, columns: int) -> Size:
         """(rows, columns) of the features of a tile."""
         return rows // self.n_merge, columns // self.n_merge
+
+    @property
+    def n_added(self) -> int:
+        """Number of further sets of features, for later blocks of the text model."""
+        return 0
+
+    def check_model(self, engine: Engine) -> None:
+        """Raise UsageError if the features are not for this text model."""
+        n_out, n_added, network = self.hparams.n_out, self.n_added, engine.network
+        if n_out != engine.hparams.n_embd or n_added != len(network.picture_blocks):
+            raise UsageError(
+                f"{self.gguf.path.name} is of another model: it makes {1 + n_added} x {n_out} values of a feature, "
+                f"{engine.gguf.path.name} reads {1 + len(network.picture_blocks)} x {engine.hparams.n_embd}."
+            )
 
     # --- use ---
     def see(
@@ -159,7 +182,7 @@ class VisionTower(ABC):
         size = rows, columns
         tile = self._tiles.pop(size, None)
         if tile is None:
-            tile = Tile(rows, columns, self.n_values, self.n_threads, exact=self.exact, clamps=self.clamps)
+            tile = self._empty_tile(rows, columns)
             program = tile.build(self.add(tile))
             kernels = dict.fromkeys([execute.EXECUTE, *program.kernels])
             start = time.perf_counter()
@@ -167,15 +190,25 @@ class VisionTower(ABC):
             self.compile_seconds += time.perf_counter() - start
             program.link()
         self._tiles[size] = tile
-        while len(self._tiles) > MOST_PROGRAMS:
-            del self._tiles[next(iter(self._tiles))]
+        sizes = [other.nbytes for other in self._tiles.values()]
+        while len(sizes) > MOST_PROGRAMS or (len(sizes) > 1 and sum(sizes) > MOST_BYTES):
+            del self._tiles[next(iter(self._tiles))], sizes[0]
         return tile
+
+    def _empty_tile(self, rows: int, columns: int) -> Tile:
+        return Tile(rows, columns, self.n_values, self.n_threads, exact=self.exact, clamps=self.clamps)
+
+    def working_bytes(self, rows: int, columns: int) -> int:
+        """Bytes that reading a tile of this size takes, in addition to the weights and the patches."""
+        self.check_size(rows, columns)
+        tile = self._empty_tile(rows, columns)
+        self.add(tile)
+        return tile.planned_bytes
 
     @property
     def nbytes(self) -> int:
         """Bytes of the programs' memory and of copies of weights, in addition to the mapped file."""
-        arenas = sum(tile.program.arena.nbytes for tile in self._tiles.values() if tile.program is not None)
-        return self.weights.nbytes_copied + arenas
+        return self.weights.nbytes_copied + sum(tile.nbytes for tile in self._tiles.values())
 
     def close(self) -> None:
         """End the threads."""

@@ -53,14 +53,13 @@ class TowerWeights(Weights):
         self.kept.append(copy)
         return Weight(name, GGMLType.F32, n_out, copy.shape[1], copy.ctypes.data, copy.strides[0], keep=copy)
 
-    def patches(self, n: int, side: int, *, channels_last: bool = False) -> Weight:
+    def patches(self, n: int, side: int, *, frames: int = 1, channels_last: bool = False) -> Weight:
         """The matrix of patches: v.patch_embd.weight [n, 3, side, side] for values in the order of channel, y, x, or of
         y, x, channel. The matrices of several frames are added: a picture is the same in all of them."""
-        names = ("v.patch_embd.weight", "v.patch_embd.weight.1")
-        frames = [self.array(name, n, 3, side, side).astype(np.float64) for name in names if name in self]
-        total = sum(frames[1:], frames[0]) if frames else self.array(names[0], n, 3, side, side)
-        ordered = total.transpose(0, 2, 3, 1) if channels_last else total
-        return self.made("v.patch_embd", ordered.reshape(n, -1))
+        names = ["v.patch_embd.weight", *(f"v.patch_embd.weight.{i}" for i in range(1, frames))]
+        total = sum(self.array(name, n, 3, side, side).astype(np.float64) for name in names)
+        ordered = np.asarray(total)
+        return self.made("v.patch_embd", (ordered.transpose(0, 2, 3, 1) if channels_last else ordered).reshape(n, -1))
 
     def norm(self, name: str, n: int) -> tuple[int, int]:
         """Addresses of a norm's factors and biases; without biases it is an RMS norm."""

@@ -86,6 +86,12 @@ def test_a_follow_up_reads_only_the_question(
         batcher.submit(again)
         list(batcher.run())
         assert again.n_known == 0 and again.result.ids == second.result.ids
+        other = variants(prompt)[1]
+        third = job(model, other.ids, other.pictures, 2)
+        batcher.submit(third)
+        list(batcher.run())
+        assert third.reuse is not None and third.reuse.code == "picture"
+        assert third.reuse.reason.startswith(f"another picture at token {prompt.runs()[0][0]}")
         unknown = Picture(np.ones((4, model.hparams.n_embd), np.float32), (2, 2))
         with pytest.raises(UnknownPictureError):
             batcher.submit(job(model, [*unknown.ids, 1], [], 4))

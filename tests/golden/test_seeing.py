@@ -14,6 +14,7 @@ from hybrid.infer.pictures.placeholders import expanded
 from hybrid.infer.pictures.processors import processor_of
 from hybrid.infer.towers.loading import load_tower
 from hybrid.infer.towers.prompts import with_pictures
+from hybrid.quant.ggml.errors import UsageError
 
 ALLOWED = 4  # as a multiple of the reference's own noise
 pytestmark = pytest.mark.shared
@@ -25,6 +26,7 @@ def test_answers_to_picture_files(name: str, golden: Callable[[str], Golden], co
     tower = load_tower(next(converted(name).parent.glob("mmproj-*.gguf")), precision="exact")
     processor = processor_of(tower.gguf)
     with LoadedModel.load(converted(name), n_ctx=512, precision="exact") as model:
+        tower.check_model(model.engine)
         for prompt in PROMPTS:
             described = reference.golden.prompts[prompt]
             layouts, seen = [], []
@@ -48,3 +50,12 @@ def test_answers_to_picture_files(name: str, golden: Callable[[str], Golden], co
             assert greedy == reference.golden.greedy[prompt]["ids"][:32]
             seq.close()
     tower.close()
+
+
+@pytest.mark.parametrize(("tower", "text"), [("smolvlm", "qwen3-vl"), ("qwen25-vl", "qwen3-vl")])
+def test_a_tower_of_another_model(tower: str, text: str, converted: Callable[..., Path]) -> None:
+    """Of another width, or without the further features that the model reads."""
+    other = load_tower(next(converted(tower).parent.glob("mmproj-*.gguf")))
+    refused = pytest.raises(UsageError, match="is of another model: it makes 1 x ")
+    with LoadedModel.load(converted(text), n_ctx=64) as model, refused:
+        other.check_model(model.engine)

@@ -93,7 +93,8 @@ class Batcher:
 
     def check(self, job: Job) -> None:
         """Raises UsageError if `submit` would refuse the job: its prompt is empty, too long, or for another model."""
-        self.runner.pictures.add(*job.pictures)
+        if job.pictures:
+            self.runner.pictures.add(*job.pictures)
         self.check_prompt(job.ids)
         if job.prompt_top is not None and not 0 <= job.prompt_top <= self.runner.n_vocab:
             raise UsageError(
@@ -123,7 +124,8 @@ class Batcher:
         Raises UsageError if the rest does not fit.
         """
         n = len(seq.tokens)
-        self.runner.pictures.add(*job.pictures)
+        if job.pictures:
+            self.runner.pictures.add(*job.pictures)
         if n < len(job.ids):
             self.runner.check([Work(seq, job.ids[n:])])
         elif seq.logits is None:

@@ -28,7 +28,7 @@ def quotes(tokenizer: Tokenizer, before: Sequence[int], given: Sequence[int], kn
 
     Control tokens separate words as spaces do. A vocabulary that cannot spell its tokens gives their numbers.
     """
-    before, given, known = before[-SEEN:], given[:SEEN], known[:SEEN]
+    before, given, known = (_words(ids) for ids in (before[-SEEN:], given[:SEEN], known[:SEEN]))
     try:
         last = max((i for i, token in enumerate(before) if tokenizer.is_control(token)), default=-1)
         before = before[last + 1 :]
@@ -43,14 +43,18 @@ def quotes(tokenizer: Tokenizer, before: Sequence[int], given: Sequence[int], kn
     return Quotes(_word(a, at), _word(b, at))
 
 
+def _words(ids: Sequence[int]) -> Sequence[int]:
+    """The tokens of text, not of pictures."""
+    return [token for token in ids if token >= 0]
+
+
 def _until_control(tokenizer: Tokenizer, ids: Sequence[int]) -> Sequence[int]:
     """The tokens up to the first control token, included: texts that end in different places differ there."""
     return ids[: next((i + 1 for i, token in enumerate(ids) if tokenizer.is_control(token)), len(ids))]
 
 
 def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    said = (int(token) for token in ids if token >= 0)  # not the tokens of pictures
-    return b"".join(map(tokenizer.piece, said)).decode("utf-8", "replace").rstrip("\ufffd")
+    return b"".join(tokenizer.piece(int(token)) for token in ids).decode("utf-8", "replace").rstrip("\ufffd")
 
 
 def _word(text: str, at: int) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ...faults import SidePath
 from ...memory import PromptCache
+from ...memory.picture_tokens import has_pictures
 from ...sequence import Sequence as TokenSequence
 from ...text.tokenizer import Tokenizer
 from .changed_header import ChangedHeaders
@@ -29,6 +30,7 @@ Code = Literal[
     "new",  # no known text begins like it
     "differs",  # no known text continues like it
     "tokens",  # a known text continues with the same text in other tokens
+    "picture",  # no known text continues with this picture
     "ladder",  # it is known, but never had a checkpoint so far along
     "budget",  # it was known, but was given up
     "off",  # nothing is kept
@@ -115,6 +117,8 @@ class Reasons:
         if n == node.end and not node.children:
             return _Known(n, "continues", f"continues a known text from its end, at token {n}")
         after = cache.tree.following(node, n, len(ids) - n + SEEN)
+        if has_pictures(ids[n : n + 1]) or has_pictures(after[:1]):
+            return _Known(n, "picture", f"another picture at token {n}")
         words = quotes(tokenizer, ids[max(0, n - SEEN) : n].tolist(), ids[n:][:SEEN].tolist(), after[:SEEN].tolist())
         note = HEADERS.run(lambda: self.headers.seen(ids, n, after, words), lambda: "")
         if words.same:

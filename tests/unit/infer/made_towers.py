@@ -9,10 +9,14 @@ from made_models import made, sources
 from reference.tower_passes import PASSES, TwinFile
 
 from hybrid.convert import convert
+from hybrid.infer.engine.pictures import Picture
 from hybrid.infer.towers.loading import load_tower
 from hybrid.infer.towers.tower import VisionTower
+from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.vision.tower import projector_of, read_tower
+
+BY_BLOCKS = ("qwen", "lfm3")  # their processors order patches block by block, and repeat them
 
 
 def tower_file(name: str, data: Path, outtype: str = "f32") -> Path:
@@ -57,4 +61,30 @@ def patches_of(tower: VisionTower, pixels: np.ndarray, *, blocks: int = 1, frame
     return np.repeat(patches.reshape(len(patches), 3, 1, -1), frames, axis=2).reshape(len(patches), -1)
 
 
-__all__ = ["Twin", "load_tower", "patches_of", "tower_file"]
+class Made:
+    """A tower, and pixels of pictures of all the sizes that it reads."""
+
+    def __init__(self, name: str, path: Path, **options: object) -> None:
+        self.name, self.tower = name, load_tower(path, **options)  # type: ignore[arg-type]
+        self.twin = Twin(path)
+        h, rng = self.tower.hparams, np.random.default_rng(1)
+        m, p = self.tower.n_merge, h.patch_size
+        if m * p > 1 << 10:
+            raise UsageError("such blocks of patches are too large for a test.")
+        self.is_blocked = name.startswith(BY_BLOCKS)
+        self.sizes = [(m, 2 * m), (3 * m, 2 * m), (4 * m, 5 * m)]
+        if getattr(self.tower, "is_square", False):
+            self.sizes = [(24 // p, 24 // p)]
+        self.pixels = [rng.standard_normal((r * p, c * p, 3)).astype(np.float32) for r, c in self.sizes]
+
+    def encode(self, i: int) -> Picture:
+        """The features of the i-th picture; for Granite of one tile, without newlines."""
+        if self.name == "granite4-vision":
+            sets = self.tower.tile_features(self.patches(i), *self.sizes[i])
+            return Picture(sets[0], (1, len(sets[0])), sets[1:])
+        (picture,) = self.tower.encode(self.patches(i), [self.sizes[i]])
+        return picture
+
+    def patches(self, i: int) -> np.ndarray:
+        m = self.tower.n_merge
+        return patches_of(self.tower, self.pixels[i], **({"blocks": m, "frames": 2} if self.is_blocked else {}))

@@ -12,6 +12,7 @@ const REASONS = {
   new: "nothing known begins like them",
   differs: "they differ from what is known",
   tokens: "known as other tokens",
+  picture: "for another picture",
   continues: "new text behind a known one",
   ladder: "since the nearest checkpoint",
   budget: "known once, given up for others",

@@ -153,6 +153,9 @@ class FakeRunner:
     def check(self, works: Sequence[Work]) -> None:
         pass
 
+    def cut(self, ids: Sequence[int], first: int, end: int) -> int:
+        return end
+
     def stopped_by(self, stop: Any) -> Any:
         return nullcontext()
 

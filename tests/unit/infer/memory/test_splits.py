@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hybrid.infer.memory.splits import SPLITS, split_equal, split_seq, split_simple
+from hybrid.infer.memory.picture_tokens import is_inside, picture_tokens, runs
+from hybrid.infer.memory.splits import SPLITS, split_equal, split_seq, split_simple, split_whole
 
 LENGTHS = [16, 7, 1, 1]
 
@@ -33,3 +34,24 @@ def test_every_token_once_and_in_order(name: str) -> None:
                 assert begun[i] == begin < end
                 begun[i] = end
         assert begun == lengths
+
+
+def test_pictures_are_not_split() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        texts = []
+        for i in range(int(rng.integers(1, 4))):
+            ids: list[int] = []
+            for j in range(int(rng.integers(0, 5))):
+                ids += [7] * int(rng.integers(0, 6))
+                ids += picture_tokens(bytes([i, j]), n := int(rng.integers(1, 9)), int(rng.integers(1, n + 1)))
+            texts.append(np.array([*ids, 7], np.int64))
+        n = int(rng.integers(1, 20))
+        longest = max([n, *(end - begin for ids in texts for begin, end in runs(ids))])
+        begun = [0] * len(texts)
+        for pieces in split_whole(texts, n):
+            assert 0 < sum(end - begin for _, begin, end in pieces) <= longest
+            for i, begin, end in pieces:
+                assert begin == begun[i] < end and not is_inside(texts[i], end)
+                begun[i] = end
+        assert begun == [len(ids) for ids in texts]

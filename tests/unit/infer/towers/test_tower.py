@@ -6,42 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import random_towers
-from made_towers import Twin, load_tower, patches_of, tower_file
+from made_towers import Made, tower_file
 from reference.run_kernel import same_bits
 
-from hybrid.infer.engine.pictures import Picture
 from hybrid.infer.program.threads import Interrupted, Stop
+from hybrid.infer.towers import tower as tower_module
 from hybrid.quant.ggml.errors import UsageError
 
 NAMES = list(random_towers.CONFIGS)
-BY_BLOCKS = ("qwen", "lfm3")  # their processors order patches block by block, and repeat them
-
-
-class Made:
-    """A tower, and pixels of pictures of all the sizes that it reads."""
-
-    def __init__(self, name: str, path: Path, **options: object) -> None:
-        self.name, self.tower = name, load_tower(path, **options)  # type: ignore[arg-type]
-        self.twin = Twin(path)
-        h, rng = self.tower.hparams, np.random.default_rng(1)
-        m, p = self.tower.n_merge, h.patch_size
-        self.is_blocked = name.startswith(BY_BLOCKS)
-        self.sizes = [(m, 2 * m), (3 * m, 2 * m), (4 * m, 5 * m)]
-        if getattr(self.tower, "is_square", False):
-            self.sizes = [(24 // p, 24 // p)]
-        self.pixels = [rng.standard_normal((r * p, c * p, 3)).astype(np.float32) for r, c in self.sizes]
-
-    def encode(self, i: int) -> Picture:
-        """The features of the i-th picture; for Granite of one tile, without newlines."""
-        if self.name == "granite4-vision":
-            sets = self.tower.tile_features(self.patches(i), *self.sizes[i])
-            return Picture(sets[0], (1, len(sets[0])), sets[1:])
-        (picture,) = self.tower.encode(self.patches(i), [self.sizes[i]])
-        return picture
-
-    def patches(self, i: int) -> np.ndarray:
-        m = self.tower.n_merge
-        return patches_of(self.tower, self.pixels[i], **({"blocks": m, "frames": 2} if self.is_blocked else {}))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,3 +90,20 @@ def test_refusals_and_stops(data_dir: Path, bundled: Path) -> None:
     square = Made("smolvlm", tower_file("smolvlm", data_dir))
     with pytest.raises(UsageError, match="tiles of 6 x 6"):
         square.tower.encode(np.zeros((9, 48), np.float32), [(3, 3)])
+
+
+def test_programs_are_kept_within_bounds(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made("qwen35-vl", tower_file("qwen35-vl", data_dir), n_threads=2)
+    tower = made.tower
+    first = tower.encode(made.patches(0), [made.sizes[0]])[0]
+    needs = [tower.working_bytes(*size) for size in made.sizes]
+    assert needs == sorted(needs) and needs[0] > 1000
+    assert tower.nbytes - tower.weights.nbytes_copied == needs[0]
+    for i in (1, 2):
+        tower.encode(made.patches(i), [made.sizes[i]])
+    assert tower.nbytes - tower.weights.nbytes_copied == sum(needs)
+    monkeypatch.setattr(tower_module, "MOST_BYTES", needs[0] + needs[1])
+    again = tower.encode(made.patches(0), [made.sizes[0]])[0]
+    assert tower.nbytes - tower.weights.nbytes_copied == needs[0], "the largest went, and the next for order"
+    assert same_bits(first.rows, again.rows)
+    tower.close()

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-from made_towers import Twin, load_tower, patches_of, tower_file
+from made_towers import Twin, patches_of, tower_file
 
+from hybrid.infer.towers.loading import load_tower
 from hybrid.infer.towers.weights import TowerWeights
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import GGMLType
