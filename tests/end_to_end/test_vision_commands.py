@@ -55,6 +55,15 @@ def test_inspect(cli: Cli, tower: Path) -> None:
     assert code == 2 and "mmproj-m.gguf is a vision tower: the memory of a conversation is its text model's" in err
 
 
+def test_inspect_of_the_text_model(cli: Cli, tower: Path) -> None:
+    model = tower.with_name("m.gguf")
+    code, out, _ = cli("inspect", model)
+    assert code == 0 and out.endswith(f"vision tower\n  {tower}\n")
+    assert json.loads(cli("inspect", model, "--json")[1])["vision"] == str(tower)
+    tower.unlink()
+    assert "vision tower" not in cli("inspect", model)[1]
+
+
 def test_inspect_of_a_damaged_tower(cli: Cli, tower: Path, tmp_path: Path) -> None:
     raw = tower.read_bytes()
     (tmp_path / "bad.gguf").write_bytes(raw.replace(b"clip.vision.patch_size", b"clip.vision.patch_sizf"))
