@@ -122,6 +122,7 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
         Sentence("Use --outtype bf16 or f32."),
         Sentence("Convert it with `hybrid convert --outtype bf16`."),
     ),
+    Remedy.WITHOUT_VISION: (Sentence("--no-vision converts the text model alone."),),
     Remedy.TOKENIZER: (
         Sentence("Give another folder or GGUF file with --tokenizer."),
         Sentence("`hybrid convert --tokenizer` takes the tokenizer of another folder or GGUF file."),

@@ -11,13 +11,13 @@ import numpy as np
 
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.cpus import cpus
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType
 from hybrid.quant.ggml.vision_names import PREFIX, vision_path
 
-from .plan import PreparedConversion, has_tower, in_tower, prepare
+from .plan import PreparedConversion, has_tower, prepare
 from .planned import ConvertPlan
 from .stream import in_order
 from .tensor_parts import Spread, check, parts_of
@@ -184,8 +184,12 @@ def _both(
     if not vision or not has_tower(src):
         return prepare(src, file_type=file_type, **how), None
     general = {name: how[name] for name in ("metadata", "model_name")}
-    tower = prepare(src, file_type=file_type, tower=True, **general)
-    return prepare(src, file_type=file_type, elsewhere=in_tower(src), **how), tower
+    try:
+        tower = prepare(src, file_type=file_type, tower=True, **general)
+    except (CheckpointError, UnsupportedError) as err:
+        raise type(err)(str(err), remedy=err.remedy or Remedy.WITHOUT_VISION, value=err.value) from None
+    outside = tower.family.leaves_out
+    return prepare(src, file_type=file_type, elsewhere=lambda name: not outside(name), **how), tower
 
 
 def beside(text: ConvertPlan, tower: ConvertPlan, output: Path | None) -> Path:

@@ -75,11 +75,13 @@ def inspect(
     """Show the contents of a GGUF file.
 
     Shows metadata, the layer pattern (A attention, M recurrent layer, E experts), tensor types, bits per weight, and
-    the memory of one sequence: recurrent state, and KV cache at a given context length. Weights are not read. Of a
-    vision tower (mmproj) it shows the sizes, and what pictures cost: tokens in the prompt, and memory.
+    the memory of one sequence: recurrent state, and KV cache at a given context length; and the file with the model's
+    vision tower, if it has one. Weights are not read. For a vision tower (mmproj) it shows sizes, and what pictures
+    cost: tokens in the prompt, and memory.
     --memory and --fit show instead the memory that running the model takes, computed as the loader computes it.
     """
     from hybrid.pipeline import models
+    from hybrid.pipeline.vision_files import vision_of
     from hybrid.quant import inspect as library
     from hybrid.quant.ggml.split import open_gguf
     from hybrid.quant.ggml.vision.tower import is_tower
@@ -104,11 +106,13 @@ def inspect(
             ]
             more: dict[str, object] = {"memory": needs.plain()} if needs else {}
             more |= {"fit": fits.plain()} if fits else {}
-            more |= layers.plain() if layers else {"tower": console.plain(tower)}
+            more |= {**layers.plain(), "vision": vision_of(path)} if layers else {"tower": console.plain(tower)}
             console.out_json({**console.plain(facts), **more, "metadata": dict(gguf.metadata), "tensors": listing})
             return
         if not (memory or fit):
             show(facts, layers, tower, gguf)
+            if layers and (eyes := vision_of(path)):
+                console.out(f"\n{console.bold('vision tower')}\n  {console.one_line(str(eyes))}")
         if needs is not None:
             memory_view.show_memory(needs)
         if fits is not None:

@@ -51,6 +51,7 @@ class Qwen25VlTower(Tower):
         regular = list(range(period - 1, sizes.n_layer, period)) == full if full else False
         return settings, {
             "image_size": IMAGE_SIZE,
+            "n_merge": settings.merge_size,
             "use_silu": True,
             "stated_eps": 1e-6,
             "period": period if regular else None,
@@ -76,7 +77,7 @@ class Qwen25VlTower(Tower):
                 yield TensorBlock(name.replace(".qkv.", f".{part}."), start, (self.n_embd, *shape[1:]))
 
     def outer(self) -> Iterator[Row]:
-        n, p, m = self.n_embd, self.sizes.patch_size, self.settings_merge**2
+        n, p, m = self.n_embd, self.sizes.patch_size, self.more["n_merge"] ** 2
         for frame, end in enumerate(FRAMES):
             yield row(
                 f"{HF}patch_embed.proj.weight", f"v.patch_embd.weight{end}", n, 3, p, p,
@@ -85,12 +86,6 @@ class Qwen25VlTower(Tower):
         yield from norm(f"{HF}merger.ln_q", "v.post_ln", n, bias=False)
         yield from linear(f"{HF}merger.mlp.0", "mm.0", m * n, m * n)
         yield from linear(f"{HF}merger.mlp.2", "mm.2", self.sizes.n_out, m * n)
-
-    @property
-    def settings_merge(self) -> int:
-        """Patches of a side that become one feature."""
-        n: int = getattr(self.settings, "merge_size")  # noqa: B009  of its kind
-        return n
 
     def block(self, i: int, blk: str) -> Iterator[Row]:
         hf, n, n_ff = f"{HF}blocks.{i}.", self.n_embd, self.sizes.n_ff

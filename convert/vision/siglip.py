@@ -1,6 +1,7 @@
 """What the towers share that are SigLIP's: learned positions, pre-norm blocks with biases, a norm at the end.
 arXiv:2303.15343"""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -45,9 +46,9 @@ class SiglipTower(Tower):
             type=GGMLType.F32 if self.exact_patches else None,
         )  # fmt: skip
 
+    @abstractmethod
     def projector_rows(self) -> Iterator[Row]:
         """Tensors of the projector."""
-        raise NotImplementedError
 
     def block(self, i: int, blk: str) -> Iterator[Row]:
         hf, n, n_ff = f"{self.hf}encoder.layers.{i}.", self.n_embd, self.sizes.n_ff

@@ -15,7 +15,7 @@ from .repository import RepoFile
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 # GGUF files that are no models: projectors for images or sound, importance matrices, adapters, vocabularies.
 _NOT_MODELS = re.compile(
-    r"mmproj|(?<![a-z])(?:i-?matrix|lora|adapter|vocab|control-?vector|cvector)(?![a-z])", re.IGNORECASE
+    r"mm[-_]?proj|(?<![a-z])(?:i-?matrix|lora|adapter|vocab|control-?vector|cvector)(?![a-z])", re.IGNORECASE
 )
 # Models that assist another one (drafts, encoders of images); chosen only if there are no others.
 _BESIDE_MODELS = re.compile(r"(?<![a-z])(?:mtp|draft|eagle3?|vae|clip)(?![a-z])", re.IGNORECASE)

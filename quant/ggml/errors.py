@@ -61,6 +61,7 @@ class Remedy(StrEnum):
     # converting
     QUANTIZE = "quantize"
     OUTTYPE = "outtype"
+    WITHOUT_VISION = "without_vision"
     TOKENIZER = "tokenizer"  # of another model
     BASE_MODEL = "base_model"  # of an adapter
     LIST_ARCHITECTURES = "list_architectures"

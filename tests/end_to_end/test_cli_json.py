@@ -57,10 +57,10 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "convert": [
         (
             "{checkpoint} -o {out}/c.gguf",
-            "architecture file_type n_files n_params n_tensors nbytes notes output seconds source",
+            "architecture file_type n_files n_params n_tensors nbytes notes output seconds source vision",
         ),
         ("{checkpoint} -o {out}/v.gguf --verify", "convert verify"),
-        ("{checkpoint} --dry-run", "architecture file_type n_params nbytes notes output source tensors"),
+        ("{checkpoint} --dry-run", "architecture file_type n_params nbytes notes output source tensors vision"),
         ("--list-architectures", ""),
         (
             "{checkpoint} --lora {adapter} -o {out}/b.gguf",
@@ -85,13 +85,13 @@ CASES: dict[str, list[tuple[str, str]]] = {
             "{model}",
             "architecture bits_per_weight file_type is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
             "metadata n_ctx n_ctx_train n_embd n_expert n_expert_used n_vocab n_weights name nbytes path "
-            "pattern state_nbytes_per_seq tensors types version",
+            "pattern state_nbytes_per_seq tensors types version vision",
         ),
         (
             "{model} --memory --fit",
             "architecture bits_per_weight file_type fit is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
             "memory metadata n_ctx n_ctx_train n_embd n_expert n_expert_used n_vocab n_weights name nbytes "
-            "path pattern state_nbytes_per_seq tensors types version",
+            "path pattern state_nbytes_per_seq tensors types version vision",
         ),
     ],
     "gguf split": [

@@ -35,6 +35,16 @@ def test_convert(cli: Cli, folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "k.gguf").exists() and not (tmp_path / "mmproj-k.gguf").exists()
 
 
+def test_a_tower_that_is_not_supported(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["vision_config"]["hidden_act"] = "relu"
+    (folder / "config.json").write_text(json.dumps(config))
+    code, _, err = cli("convert", folder, "-o", tmp_path / "m.gguf")
+    assert code == 1 and not list(tmp_path.glob("*.gguf"))
+    assert 'hidden_act = "relu" is not supported, only "gelu_pytorch_tanh" is. --no-vision converts the text' in err
+    assert cli("convert", folder, "-o", tmp_path / "m.gguf", "--no-vision")[0] == 0
+
+
 def test_inspect(cli: Cli, tower: Path) -> None:
     code, out, _ = cli("inspect", tower)
     assert code == 0 and "projector idefics3 to width 18" in out and "memory per sequence" not in out
@@ -43,6 +53,15 @@ def test_inspect(cli: Cli, tower: Path) -> None:
     assert found["tower"]["n_layer"] == 2 and found["tower"]["pictures"][0]["tokens"] == 40
     code, _, err = cli("inspect", tower, "--memory")
     assert code == 2 and "mmproj-m.gguf is a vision tower: the memory of a conversation is its text model's" in err
+
+
+def test_inspect_of_the_text_model(cli: Cli, tower: Path) -> None:
+    model = tower.with_name("m.gguf")
+    code, out, _ = cli("inspect", model)
+    assert code == 0 and out.endswith(f"vision tower\n  {tower}\n")
+    assert json.loads(cli("inspect", model, "--json")[1])["vision"] == str(tower)
+    tower.unlink()
+    assert "vision tower" not in cli("inspect", model)[1]
 
 
 def test_inspect_of_a_damaged_tower(cli: Cli, tower: Path, tmp_path: Path) -> None:

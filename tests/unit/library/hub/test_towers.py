@@ -55,6 +55,28 @@ def test_the_tower_of_a_model(model: str, files: list[str], expected: str | None
     assert towers.chosen(files[::-1], model, of_one_model=False) == expected
 
 
+@pytest.mark.parametrize(
+    ("model", "tower"),
+    [
+        ("google_gemma-3-4b-it-Q4_K_M.gguf", "mmproj-google_gemma-3-4b-it-f16.gguf"),
+        ("gemma-3-4b-it-q4_0.gguf", "mmproj-model-f16-4B.gguf"),
+        ("LFM2-VL-450M-Q4_0.gguf", "mmproj-LFM2-VL-450M-F16.gguf"),
+        ("Qwen3-VL-2B-Thinking.i1-Q4_K_M.gguf", "Qwen3-VL-2B-Thinking.mmproj-f16.gguf"),
+        ("moondream2-text-model-f16.gguf", "moondream2-mmproj-f16.gguf"),
+        ("Qwen2.5-VL-3B-Instruct-UD-Q4_K_XL.gguf", "mmproj-F16.gguf"),
+    ],
+)
+def test_names_of_several_makers(model: str, tower: str) -> None:
+    worse = tower.replace("f16", "Q8_0").replace("F16", "Q8_0")
+    files = sorted({model, worse, tower, "README.md", model.replace("Q4", "Q8")})
+    assert towers.chosen(files, model, of_one_model=True) == tower
+    assert [found.files[0].path for found in ggufs(files)] == sorted({model, model.replace("Q4", "Q8")})
+
+
+def ggufs(names: list[str]) -> list[choice.GGUFChoice]:
+    return choice.ggufs([RepoFile(name, 1, "0" * 64) for name in names])
+
+
 def test_a_repository_has_one_model() -> None:
     files = ["a-Q8_0.gguf", "mmproj-other-name-F16.gguf"]
     assert towers.chosen(files, files[0], of_one_model=True) == files[1]
@@ -72,6 +94,6 @@ def test_a_repository_has_one_model() -> None:
 )
 def test_published_repositories(repository: str, expected: str | None) -> None:
     names = hub_listings.names(hub_listings.LISTINGS[repository][0])
-    model = choice.chosen(choice.ggufs([RepoFile(name, 1, "0" * 64) for name in names]), Name(repository))
+    model = choice.chosen(ggufs(names), Name(repository))
     assert model is not None
     assert towers.chosen(names, model.files[0].path, of_one_model=True) == expected
