@@ -11,7 +11,7 @@ program runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -78,7 +78,7 @@ class Move:
     before: int
     rows: tuple[int, ...]
     position: int
-    places: Places | None = None
+    places: Places | None = field(default=None, compare=False)
 
 
 class Loan(Protocol):
