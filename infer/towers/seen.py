@@ -36,7 +36,7 @@ END = ".features"
 class SeenPictures:
     """Any thread may use it; a tower reads one picture at a time.
 
-    budget         bytes of features in memory, besides those that somebody else holds
+    budget         bytes of features in memory; others may hold more
     folder         where files are kept, or None
     folder_budget  bytes of the files
 
@@ -105,7 +105,7 @@ class SeenPictures:
                 total -= size
 
     def _read(self, key: str) -> list[Picture] | None:
-        """The pictures of a file; None if there is none, or it is damaged."""
+        """The pictures of a file; None if it is missing or damaged."""
         if self.folder is None:
             return None
         path = self.folder / f"{key}{END}"
