@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float32]
 Size = tuple[int, int]  # (rows, columns) of patches
 Run = tuple[list[Floats], Size]  # sets of features of a run of tokens, and its grid
 MOST_PROGRAMS, MOST_BYTES = 4, 256 << 20  # sizes of tiles whose programs are kept, and their memory together
+KEYS = ("clip.", "hybrid.vision.")
 SOUND = ("a.", "mm.a.")  # prefixes of tensors that make sound into rows
 
 
@@ -146,9 +147,13 @@ class VisionTower(ABC):
             done += rows * columns
             if progress is not None:
                 progress(done, len(patches))
-        names = (sha256(b"%d %b %b" % (i, name, self.name)).digest() if name else b"" for i in count())
+        names = (self.name_of(i, name) if name else b"" for i in count())
         runs = self.runs(tiles, sizes, unpadded)
         return [Picture(made[0], grid, made[1:], own) for (made, grid), own in zip(runs, names, strict=False)]
+
+    def name_of(self, i: int, name: bytes) -> bytes:
+        """The name of run i of a picture."""
+        return sha256(b"%d %b %b" % (i, name, self.name)).digest()
 
     def runs(self, tiles: Sequence[list[Floats]], sizes: Sequence[Size], unpadded: Unpadded | None) -> list[Run]:
         """The runs of tokens of a picture: their features and further ones, and the grid of each."""
@@ -156,8 +161,11 @@ class VisionTower(ABC):
 
     @cached_property
     def name(self) -> bytes:
-        """Differs from the name of any other tower."""
-        digest = sha256(f"{type(self).__name__} {self.hparams} {self.exact}".encode())
+        """Differs from the name of any other tower, and of this one with other keys, also the processor's."""
+        digest = sha256(f"{self.exact}".encode())
+        for key in sorted(key for key in self.gguf.metadata if key.startswith(KEYS)):
+            value = self.gguf.get(key)
+            digest.update(f"{key} {value.tolist() if isinstance(value, np.ndarray) else value};".encode())
         update_by_samples(digest, self.gguf)
         return digest.digest()
 
