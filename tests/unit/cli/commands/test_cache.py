@@ -118,7 +118,7 @@ def conversions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     def convert(folder: Path, target: Path, **_: object) -> SimpleNamespace:
         target.write_bytes(bytes(1000))
-        return SimpleNamespace(notes=())
+        return SimpleNamespace(all_notes=())
 
     monkeypatch.setattr("hybrid.convert.convert", convert)
     paths = {}
