@@ -50,6 +50,8 @@ def with_axes(rope: Rope, w: Weights, *, interleaved: bool) -> Rope:
     right = sections.dtype.kind in "iu" and sections.ndim == 1 and N_AXES <= len(sections) <= N_AXES + 1
     if not right or sections.min() < 0 or not 0 < sections.sum() <= MOST_TURNED:
         raise w.wrong("rope.dimension_sections", found, f"{N_AXES} or {N_AXES + 1} numbers of pairs")
+    if rope.n_rot // 2 > MOST_TURNED:
+        return rope  # too many for any head: the layer refuses them
     return replace(rope, axes=axes_of(sections.tolist(), rope.n_rot // 2, interleaved=interleaved))
 
 
