@@ -6,12 +6,20 @@ tokenized, since newlines in that text join with their neighbours.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import PictureError
 
 from .pixels import PictureLayout
+
+
+class InText(Protocol):
+    """What has a text in a prompt: a layout, or a picture."""
+
+    @property
+    def text(self) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +35,7 @@ class PicturePlace:
     at: np.ndarray
 
 
-def expanded(text: str, placeholder: str, layouts: Sequence[PictureLayout]) -> str:
+def expanded(text: str, placeholder: str, layouts: Sequence[InText]) -> str:
     """A rendered chat template, with the text of its pictures in place of the placeholders. PictureError: it has not as
     many placeholders as there are pictures."""
     parts = text.split(placeholder)
