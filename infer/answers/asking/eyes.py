@@ -180,7 +180,7 @@ class Eyes:
             pixels = pixels_of(data, name)
             known = picture_name(pixels), pixels.shape[1], pixels.shape[0]
             if not file:
-                data = pixels  # the caller may change its own
+                data = pixels.copy() if isinstance(data, np.ndarray) else pixels  # the caller may change its own
         with self._lock:
             if file:
                 self._files[file] = known
