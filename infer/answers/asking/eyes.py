@@ -7,23 +7,21 @@ prompt = asker.messages(asker.dialect.prompt(messages, asked))      # the tower 
 """
 
 import hashlib
+import io
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
-from hybrid.quant.ggml.split import open_gguf
-from hybrid.quant.ggml.vision.tower import read_tower
 
 from ...engine.pictures import Picture
-from ...loading.model_file import update_by_samples
 from ...loading.options import Precision
 from ...pictures.pixels import PictureLayout, PictureProcessor
 from ...pictures.processors import processor_of
@@ -79,9 +77,26 @@ class SeenPicture:
         """Tokens of it in a prompt, without marks."""
         return self.layout.features
 
+    @property
+    def file(self) -> bytes:
+        """Its file; a PNG file of its pixels if it came without one."""
+        if isinstance(self.source, bytes):
+            return self.source
+        from PIL import Image
+
+        out = io.BytesIO()
+        Image.fromarray(self.source).save(out, "PNG")
+        return out.getvalue()
+
     def runs(self, progress: EncodingProgress | None = None) -> tuple[Picture, ...]:
         """Its runs of tokens, with their rows. The tower reads the picture unless that is at hand."""
         return self.eyes.runs(self, progress)
+
+
+class PictureReader(Protocol):
+    """Reads pictures for one model: its eyes, or what opens them."""
+
+    def read(self, data: "bytes | Image.Image | np.ndarray", name: str = "picture") -> SeenPicture: ...
 
 
 @dataclass
@@ -102,22 +117,19 @@ class Eyes:
     def __init__(
         self,
         make: PictureProcessor[Any],
-        tower: "Callable[[], VisionTower]",
-        image_token: int,
-        identity: bytes,
+        tower: "VisionTower",
+        tokenizer: "Tokenizer",
         budget: int = FEATURE_BUDGET,
     ) -> None:
-        """tower: loads it, at the first picture. identity: tells it from other towers."""
-        self.make, self.image_token, self.identity, self.budget = make, image_token, identity, budget
-        self._load, self._loaded = tower, None
+        self.make, self.tower, self.budget = make, tower, budget
+        self.image_token = _image_token(tokenizer, make, tower.gguf.path.name)
+        self.identity = hashlib.sha256(f"{make.settings}".encode() + tower.name).digest()
         self.n_encoded = 0
         self._lock = Lock()  # of all that follows
         self._tower_lock = Lock()  # the tower reads one picture at a time
         self._kept: OrderedDict[bytes, tuple[Picture, ...]] = OrderedDict()  # least recently used first
         self._files: OrderedDict[bytes, tuple[bytes, int, int]] = OrderedDict()  # digest -> name of pixels, size
         self._reading: dict[bytes, _Reading] = {}
-
-    _loaded: "VisionTower | None"
 
     @classmethod
     def open(
@@ -130,7 +142,7 @@ class Eyes:
         cpus: Sequence[int] = (),
         budget: int = FEATURE_BUDGET,
     ) -> "Eyes":
-        """The eyes of a model, by the file of its tower, of which only the metadata is read now.
+        """The eyes of a model, by the file of its tower, which is mapped but not read.
 
         n_threads, precision  0, None: the model's
 
@@ -138,28 +150,11 @@ class Eyes:
         """
         from ...towers.loading import load_tower
 
-        gguf = open_gguf(path)
-        h, make = read_tower(gguf), processor_of(gguf)
-        of_another = f"{gguf.path.name} is the vision tower of another model than {model.path.name}"
-        if not model.runner.sees_pictures:
-            raise UsageError("a model that is divided over processes reads no pictures yet. Load it in one process.")
-        if h.n_out != model.hparams.n_embd:
-            raise UsageError(
-                f"{of_another}: its features have {h.n_out} values, the model's tokens {model.hparams.n_embd}. Give "
-                "the file that belongs to the model."
-            )
-        n_further = len(model.engine.network.picture_blocks)
-        if h.n_further != n_further:
-            raise UsageError(
-                f"{of_another}: it has features for {h.n_further} later layers, the model {n_further} such layers. "
-                "Give the file that belongs to the model."
-            )
-        image_token = _image_token(model.tokenizer, make, of_another)
-        digest = hashlib.sha256(f"{make.settings} {precision or model.precision}".encode())
-        update_by_samples(digest, gguf)
-        used = n_threads or model.n_threads
-        load = partial(load_tower, path, n_threads=used, precision=precision or model.precision, cpus=cpus)
-        return cls(make, load, image_token, digest.digest(), budget)
+        tower = load_tower(
+            path, n_threads=n_threads or model.n_threads, precision=precision or model.precision, cpus=cpus
+        )
+        tower.check_model(model.engine)
+        return cls(processor_of(tower.gguf), tower, model.tokenizer, budget)
 
     # --- reading ---
     def read(self, data: "bytes | Image.Image | np.ndarray", name: str = "picture") -> SeenPicture:
@@ -233,15 +228,11 @@ class Eyes:
     def _encoded(self, picture: SeenPicture, progress: EncodingProgress | None) -> tuple[Picture, ...]:
         from ...pictures.decode import pixels_of
 
-        patches = self.make.pixels(pixels_of(picture.source, picture.title)).patches
-        layout = picture.layout
-        sizes = [(tile.rows, tile.columns) for tile in layout.tiles]
+        pixels = self.make.pixels(pixels_of(picture.source, picture.title))
         with self._tower_lock:
-            if self._loaded is None:
-                self._loaded = self._load()
-            runs = self._loaded.encode(patches, sizes, picture.name, unpadded=layout.unpadded, progress=progress)
+            runs = self.tower.see(pixels, picture.name, progress=progress)
             self.n_encoded += 1
-        assert sum(len(run.ids) for run in runs) == layout.features
+        assert sum(len(run.ids) for run in runs) == picture.features
         return tuple(runs)
 
     def _keep(self, name: bytes, runs: tuple[Picture, ...]) -> tuple[Picture, ...]:
@@ -259,17 +250,17 @@ class Eyes:
     def close(self) -> None:
         """End the tower's threads. Nothing can be read any more."""
         with self._tower_lock:
-            if self._loaded is not None:
-                self._loaded.close()
+            self.tower.close()
 
 
-def _image_token(tokenizer: "Tokenizer", make: PictureProcessor[Any], of_another: str) -> int:
+def _image_token(tokenizer: "Tokenizer", make: PictureProcessor[Any], file: str) -> int:
     """The token that stands for a feature. UsageError: the vocabulary lacks one of the processor's tokens."""
     needed = dict.fromkeys((make.settings.image_token, make.placeholder))
     for text in needed:
         if tokenizer.token(text) is None:
             raise UsageError(
-                f"{of_another}: the vocabulary has no token {text}. Give the file that belongs to the model."
+                f"{file} is of another model, whose vocabulary has the token {text}. Give the file that belongs to "
+                "the model."
             )
     token = tokenizer.token(make.settings.image_token)
     assert token is not None

@@ -36,6 +36,11 @@ def is_picture(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "image" and hasattr(part.get("image"), "placeholder")
 
 
+def part_of(picture: Any) -> dict[str, Any]:
+    """The part of a content that shows a picture."""
+    return {"type": "image", "image": picture}
+
+
 def has_pictures(content: object) -> bool:
     return isinstance(content, list) and any(map(is_picture, content))
 

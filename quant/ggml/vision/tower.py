@@ -32,11 +32,6 @@ class TowerHparams(FileKeys):
         """The epsilon of the tower's norms."""
         return self.own_eps or self.FIXED_EPS or self.stated_eps
 
-    @property
-    def n_further(self) -> int:
-        """How many sets of features go to later layers of the text model."""
-        return 0
-
 
 class QwenVlHparams(TowerHparams):
     """Keys of Qwen3-VL and Qwen3.5. deepstack: per layer, whether its output goes to a layer of the text model."""
@@ -46,10 +41,6 @@ class QwenVlHparams(TowerHparams):
     freq_base: float = key("hybrid.vision.rope.freq_base", 10000.0)
 
     FIXED_EPS = 1e-6
-
-    @property
-    def n_further(self) -> int:
-        return sum(self.deepstack)
 
 
 class Qwen25VlHparams(TowerHparams):
@@ -104,10 +95,6 @@ class Granite4VisionHparams(TowerHparams):
     query_side: int = key("vision.projector.query_side", minimum=1)
     window_side: int = key("vision.projector.window_side", minimum=1)
     eps_projector: float = key("hybrid.vision.projector.layer_norm_epsilon", 1e-12)
-
-    @property
-    def n_further(self) -> int:
-        return len(self.layers) - 1
 
 
 # By clip.projector_type, as llama.cpp names it; lfm3 is ours.

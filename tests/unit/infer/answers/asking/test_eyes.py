@@ -52,15 +52,14 @@ class TestRead:
             assert [run.ids for run in picture.runs()] == [run.ids for run in seen[0].runs()]
         assert eyes.n_encoded == 1
 
-    def test_an_array_that_changes_afterwards(self, eyes: Eyes) -> None:
+    def test_an_array_that_changes_afterwards(self, eyes: Eyes, model: LoadedModel) -> None:
         rgb = pixels(3)
         seen, before = eyes.read(rgb), eyes.read(rgb.copy())
         want = before.runs()[0].rows.copy()
-        other = Eyes(eyes.make, eyes._load, eyes.image_token, eyes.identity)
+        other = Eyes(eyes.make, eyes.tower, model.tokenizer)
         late = other.read(rgb)
         rgb[:] = 0
         assert np.array_equal(late.runs()[0].rows, want) and seen.name == before.name
-        other.close()
 
     def test_bad_files(self, eyes: Eyes) -> None:
         with pytest.raises(PictureError, match=r"a\.png"):
@@ -71,9 +70,9 @@ class TestRead:
             eyes.read(pixels(1, 4, 4 * 400))
 
     def test_the_tower_of_another_model(self, model: LoadedModel, data_dir: Path, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="has features for 3 later layers, the model 0 such layers"):
+        with pytest.raises(UsageError, match="is of another model: it makes 4 x 18 values of a feature"):
             Eyes.open(tower_of(seeing_model(data_dir, "qwen3-vl")), model)
-        with pytest.raises(UsageError, match="the vocabulary has no token <image>"):
+        with pytest.raises(UsageError, match="is of another model, whose vocabulary has the token <image>"):
             Eyes.open(tower_of(seeing_model(data_dir, "smolvlm")), model)
 
 
@@ -96,16 +95,15 @@ class TestRuns:
         assert all(runs is made_[n % 2] for n, runs in enumerate(made_))
         assert not eyes._reading
 
-    def test_a_fault_is_not_kept(self, eyes: Eyes) -> None:
-        load, seen = eyes._load, eyes.read(pixels(4))
+    def test_a_fault_is_not_kept(self, eyes: Eyes, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = eyes.read(pixels(4))
 
-        def fail() -> Any:
+        def fail(*_: Any, **__: Any) -> Any:
             raise MemoryError
 
-        eyes._load = fail
-        with pytest.raises(MemoryError):
+        with monkeypatch.context() as patched, pytest.raises(MemoryError):
+            patched.setattr(eyes.tower, "see", fail)
             seen.runs()
-        eyes._load = load
         assert seen.runs() and not eyes._reading
 
 
