@@ -64,28 +64,21 @@ class Images:
         return STDIN in (self.image or ())
 
     def files(self) -> list[tuple[str, bytes]]:
-        """The names and contents of the pictures' files. UsageError: one cannot be read."""
+        """The names and contents of the pictures' files. UsageError, PictureError: one cannot be read."""
         self.vision.check()
         names = self.image or []
         if names.count(STDIN) > 1:
             raise UsageError("--image - is given twice: stdin is one picture.")
         if names and self.vision.no_mmproj:
             raise UsageError("--image and --no-mmproj are both given. Use one of them.")
-        return [piped_picture() if name == STDIN else picture_file(Path(name), "--image ") for name in names]
+        return [piped_picture() if name == STDIN else picture_file(Path(name)) for name in names]
 
 
-def picture_file(path: Path, option: str = "") -> tuple[str, bytes]:
-    """The name and the content of a picture's file. UsageError: it cannot be read. PictureError: it is too large."""
-    from hybrid.infer.pictures.decode import LIMITS
+def picture_file(path: Path) -> tuple[str, bytes]:
+    """The name and the content of a picture's file. PictureError: it cannot be read, or is too large."""
+    from hybrid.infer.pictures.decode import file_bytes
 
-    try:
-        with path.open("rb") as file:
-            data = file.read(LIMITS.nbytes + 1)
-    except OSError as error:
-        raise UsageError(f"{option}{shown(path)}: {error.strerror}.") from None
-    if len(data) > LIMITS.nbytes:
-        raise PictureError(f"{shown(path)} has more than {LIMITS.nbytes} bytes. Give a smaller file.")
-    return path.name, data
+    return path.name, file_bytes(path)
 
 
 def piped_picture() -> tuple[str, bytes]:
