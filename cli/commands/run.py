@@ -329,13 +329,17 @@ def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
 
 def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked: PromptFile) -> None:
     """Writes the answers and a summary. by: the batch itself, or the cluster that runs it."""
+    from hybrid.infer.answers.prompt_files.line_pictures import LinePictures
     from hybrid.infer.answers.prompt_files.prompt_files import read_prompts
 
     output, form = asked.batch.output, asked.answers.form
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
     lines = text_options.read_text(asked.file)
-    prompts = read_prompts(lines, shown(asked.file), batch.model, form, batch.forms, asked.asking.over())
+    pictures = None
+    if asked.eyes is not None and asked.cluster is None:  # a cluster's workers have other files
+        pictures = LinePictures(asked.eyes, asked.file.parent)
+    prompts = read_prompts(lines, shown(asked.file), batch.model, form, batch.forms, asked.asking.over(), pictures)
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:

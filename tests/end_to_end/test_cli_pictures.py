@@ -12,9 +12,10 @@ from seeing_models import pixels, png, seeing_model, tower_of
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.conversations.moving import moved
+from hybrid.infer.answers.prompt_files.line_pictures import LinePictures
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.pipeline.model_eyes import ModelEyes
-from hybrid.quant.ggml.errors import StateError, UsageError
+from hybrid.quant.ggml.errors import PictureError, StateError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -144,4 +145,63 @@ class TestConversations:
         blind = Conversation(loaded, SamplingParams(temp=0), loaded.chat_template, 4)
         with pytest.raises(StateError, match=r"a picture \(a.jpg\), and nothing reads pictures here"):
             blind.load(tmp_path / "chat")
+        eyes.close()
+
+
+class TestFilesOfPrompts:
+    def line(self, *parts: object) -> str:
+        given = [part if isinstance(part, dict) else {"type": "image", "image": str(part)} for part in parts]
+        return json.dumps({"messages": [{"role": "user", "content": [*given, {"type": "text", "text": "What?"}]}]})
+
+    def test_paths_are_relative_to_the_file(self, cli: Cli, model: Path, tmp_path: Path) -> None:
+        (tmp_path / "sub").mkdir()
+        for n in (1, 2):
+            (tmp_path / "sub" / f"{n}.png").write_bytes(png(pixels(n)))
+        file = tmp_path / "p.jsonl"
+        names = ["sub/1.png", "sub/2.png", tmp_path / "sub" / "1.png"]
+        text = json.dumps({"messages": [{"role": "user", "content": "What?"}]})
+        file.write_text("\n".join([*map(self.line, names), text]))
+        code, out, err = cli("run", model, "-f", file, "--temp", 0, "-n", 4, "-c", 256)
+        assert code == 0, err
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert lines[0]["text"] == lines[2]["text"] and len({line["key"] for line in lines}) == 4
+        assert [line["prompt_tokens"] - lines[3]["prompt_tokens"] for line in lines] == [8, 8, 8, 0]
+        one = asked(cli, model, "--image", tmp_path / "sub" / "2.png", "-p", "What?")
+        assert one["text"] == lines[1]["text"]
+
+    @pytest.mark.parametrize(
+        ("part", "said"),
+        [
+            ({"type": "image", "image": "http://a/b.png"}, "http://a/b.png: expected the path of a picture"),
+            ({"type": "image", "image": "data:image/png;base64,AAAA"}, "expected the path of a picture"),
+            ({"type": "image"}, 'a part of the type image has no path in "image"'),
+            (
+                {"type": "image_url", "image_url": {"url": "a.png"}},
+                "a part image_url is not read from a file of prompts",
+            ),
+            ({"type": "image", "image": "nothing.png"}, "nothing.png: No such file"),
+            ({"type": "image", "image": "p.jsonl"}, "p.jsonl is"),
+        ],
+    )
+    def test_refusals_name_the_line(self, cli: Cli, model: Path, tmp_path: Path, part: dict, said: str) -> None:
+        file = tmp_path / "p.jsonl"
+        file.write_text(f'"A text"\n{self.line(part)}\n')
+        code, out, err = cli("run", model, "-f", file, "-c", 256)
+        assert code == 2 and not out and "line 2: " in err and said in err
+
+    def test_a_model_without_eyes(self, cli: Cli, plain: Path, picture: Path, tmp_path: Path) -> None:
+        file = tmp_path / "p.jsonl"
+        file.write_text(self.line(picture))
+        code, _, err = cli("run", plain, "-f", file, "-c", 256)
+        assert code == 2 and "line 1: plain.gguf reads no pictures" in err
+
+    def test_a_picture_that_changes(self, loaded: LoadedModel, picture: Path) -> None:
+        eyes = ModelEyes(loaded)
+        reader = LinePictures(eyes, picture.parent)
+        (message,) = reader.read([{"role": "user", "content": [{"type": "image", "image": picture.name}]}])
+        seen = message["content"][0]["image"]
+        assert seen.file == picture.read_bytes() and seen.source == picture
+        picture.write_bytes(png(pixels(9)))
+        with pytest.raises(PictureError, match="has changed since it was first read"):
+            seen.runs()
         eyes.close()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import PictureError, UsageError, shown
 
 from ...engine.pictures import Picture
 from ...loading.options import Precision
@@ -48,6 +48,7 @@ class SeenPicture:
     layout  its tiles, and its place in a prompt
     text    stands for it in a prompt, beside which nothing else may have image tokens; other pictures have other texts
     counts  the features of each image token in `text`
+    source  bytes of a file, its path, or pixels
     """
 
     title: str
@@ -80,6 +81,10 @@ class SeenPicture:
     @property
     def file(self) -> bytes:
         """Its file; a PNG file of its pixels if it came without one."""
+        from ...pictures.decode import file_bytes
+
+        if isinstance(self.source, Path):
+            return file_bytes(self.source)
         if isinstance(self.source, bytes):
             return self.source
         from PIL import Image
@@ -184,9 +189,13 @@ class Eyes:
                 self._files.popitem(last=False)
         own, width, height = known
         layout = self.make.layout(width, height)
-        digest = hashlib.sha256(own + self.identity).digest()[:16]
+        digest = self._named(own)
         text, counts = self._text(layout, digest)
         return SeenPicture(name, digest, layout, text, counts, self, data)
+
+    def _named(self, pixels: bytes) -> bytes:
+        """The name of a picture, by the name of its pixels."""
+        return hashlib.sha256(pixels + self.identity).digest()[:16]
 
     def _text(self, layout: PictureLayout, name: bytes) -> tuple[str, tuple[int, ...]]:
         """The text of a picture, and the features of its stretches, each of which has one image token in it."""
@@ -226,9 +235,13 @@ class Eyes:
         return kept
 
     def _encoded(self, picture: SeenPicture, progress: EncodingProgress | None) -> tuple[Picture, ...]:
-        from ...pictures.decode import pixels_of
+        from ...pictures.decode import file_bytes, picture_name, pixels_of
 
-        pixels = self.make.pixels(pixels_of(picture.source, picture.title))
+        source = picture.source
+        rgb = pixels_of(file_bytes(source) if isinstance(source, Path) else source, picture.title)
+        if isinstance(source, Path) and self._named(picture_name(rgb)) != picture.name:
+            raise PictureError(f"{shown(source)} has changed since it was first read. Ask again.")
+        pixels = self.make.pixels(rgb)
         with self._tower_lock:
             runs = self.tower.see(pixels, picture.name, progress=progress)
             self.n_encoded += 1
