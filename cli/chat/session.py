@@ -195,12 +195,12 @@ class ChatSession:
         """Adds a question, or the result of a call; answers once all results are known."""
         if self.call is None:
             self.n_begun += self.conversation.turns.head is None
-            pictures, self.pictures = self.pictures, []
+            pictures, self.pictures, n = self.pictures, [], len(self.conversation.turns.all)
             try:
                 self.speak(partial(self.conversation.answer, text, pictures=pictures))
-            except HybridError:
-                self.pictures = pictures  # they are not lost with a question that could not be asked
-                raise
+            finally:
+                if len(self.conversation.turns.all) == n:
+                    self.pictures = pictures  # they are not lost with a question that could not be asked
             self.skipped = None
             return
         self.results.append(text)

@@ -6,13 +6,14 @@ tokenized, since newlines in that text join with their neighbours.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import PictureError
 
-from .pixels import PictureLayout
+if TYPE_CHECKING:
+    from .pixels import PictureLayout
 
 
 class InText(Protocol):
@@ -47,7 +48,7 @@ def expanded(text: str, placeholder: str, layouts: Sequence[InText]) -> str:
     return parts[0] + "".join(layout.text + part for layout, part in zip(layouts, parts[1:], strict=True))
 
 
-def places(ids: Sequence[int], image_token: int, layouts: Sequence[PictureLayout]) -> list[PicturePlace]:
+def places(ids: Sequence[int], image_token: int, layouts: "Sequence[PictureLayout]") -> list[PicturePlace]:
     """The places of pictures in a tokenized prompt. PictureError: there are other image tokens in it."""
     (found,) = np.nonzero(np.asarray(ids) == image_token)
     expected = sum(layout.features for layout in layouts)

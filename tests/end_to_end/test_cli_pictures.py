@@ -9,7 +9,7 @@ import pytest
 from end_to_end.outcomes import Cli
 from seeing_models import pixels, png, seeing_model, tower_of
 
-from hybrid.infer import LoadedModel
+from hybrid.infer import LoadedModel, Stop
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.conversations.moving import moved
 from hybrid.infer.answers.prompt_files.line_pictures import LinePictures
@@ -126,6 +126,17 @@ class TestConversations:
         assert [p.name for turn in other.turns.path for p in turn.pictures] == [one.name, two.name, one.name]
         with pytest.raises(UsageError, match="turn 1 has a picture"):
             moved(chat, loaded, SamplingParams(temp=0), loaded.chat_template)
+        eyes.close()
+
+    def test_stopped_while_the_tower_reads(self, loaded: LoadedModel) -> None:
+        eyes = ModelEyes(loaded)
+        chat = Conversation(loaded, SamplingParams(temp=0), loaded.chat_template, 4, eyes=eyes)
+        picture, stop = eyes.read(pixels(1)), Stop()
+        stop.set()
+        with loaded.stopped_by(stop):
+            assert not list(chat.answer("What?", pictures=[picture]))
+        assert not chat.turns.all and chat.result is None and eyes.open().n_encoded == 0
+        assert list(chat.answer("What?", pictures=[picture])) and len(chat.turns.all) == 1
         eyes.close()
 
     def test_saved_and_loaded(self, loaded: LoadedModel, tmp_path: Path) -> None:

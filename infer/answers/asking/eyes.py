@@ -25,6 +25,7 @@ from ...engine.pictures import Picture
 from ...loading.options import Precision
 from ...pictures.pixels import PictureLayout, PictureProcessor
 from ...pictures.processors import processor_of
+from ...program.threads import Stop
 from ...text.literal_text import named
 
 if TYPE_CHECKING:
@@ -93,9 +94,10 @@ class SeenPicture:
         Image.fromarray(self.source).save(out, "PNG")
         return out.getvalue()
 
-    def runs(self, progress: EncodingProgress | None = None) -> tuple[Picture, ...]:
-        """Its runs of tokens, with their rows. The tower reads the picture unless that is at hand."""
-        return self.eyes.runs(self, progress)
+    def runs(self, progress: EncodingProgress | None = None, stop: Stop | None = None) -> tuple[Picture, ...]:
+        """Its runs of tokens, with their rows. The tower reads the picture unless that is at hand. Raises Interrupted
+        when stopped."""
+        return self.eyes.runs(self, progress, stop)
 
 
 class PictureReader(Protocol):
@@ -210,8 +212,10 @@ class Eyes:
         return re.compile(f"(?:{re.escape(self.make.settings.image_token)})+")
 
     # --- features ---
-    def runs(self, picture: SeenPicture, progress: EncodingProgress | None = None) -> tuple[Picture, ...]:
-        """The runs of a picture's tokens. What two threads ask for at the same time, one of them makes."""
+    def runs(
+        self, picture: SeenPicture, progress: EncodingProgress | None = None, stop: Stop | None = None
+    ) -> tuple[Picture, ...]:
+        """See `SeenPicture.runs`. What two threads ask for at the same time, one of them makes."""
         with self._lock:
             if (kept := self._found(picture.name)) is not None:
                 return kept
@@ -221,7 +225,7 @@ class Eyes:
             with reading.lock:
                 with self._lock:
                     kept = self._found(picture.name)
-                return self._keep(picture.name, self._encoded(picture, progress)) if kept is None else kept
+                return self._keep(picture.name, self._encoded(picture, progress, stop)) if kept is None else kept
         finally:
             with self._lock:
                 reading.waiting -= 1
@@ -234,7 +238,9 @@ class Eyes:
             self._kept.move_to_end(name)
         return kept
 
-    def _encoded(self, picture: SeenPicture, progress: EncodingProgress | None) -> tuple[Picture, ...]:
+    def _encoded(
+        self, picture: SeenPicture, progress: EncodingProgress | None, stop: Stop | None
+    ) -> tuple[Picture, ...]:
         from ...pictures.decode import file_bytes, picture_name, pixels_of
 
         source = picture.source
@@ -243,7 +249,7 @@ class Eyes:
             raise PictureError(f"{shown(source)} has changed since it was first read. Ask again.")
         pixels = self.make.pixels(rgb)
         with self._tower_lock:
-            runs = self.tower.see(pixels, picture.name, progress=progress)
+            runs = self.tower.see(pixels, picture.name, progress=progress, stop=stop)
             self.n_encoded += 1
         assert sum(len(run.ids) for run in runs) == picture.features
         return tuple(runs)

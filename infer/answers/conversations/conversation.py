@@ -218,6 +218,12 @@ class Conversation:
 
         exchange = self._exchange(parent, question, pictures)
         text = exchange.prompt.text
+        try:
+            for picture in exchange.prompt.pictures:
+                picture.runs(stop=self.model.engine.stop)
+        except KeyboardInterrupt:
+            self.result = None
+            return
         base, encoded = self.prompt(parent, text, exchange.prompt.pictures)
         if shown := pictures_of(encoded):
             self.model.runner.pictures.add(*shown)  # they are held while this generates

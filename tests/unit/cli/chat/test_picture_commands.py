@@ -1,5 +1,6 @@
 """/image, and paths of pictures that are dragged into a chat."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from seeing_models import pixels, png, seeing_model
 
 from hybrid.cli.chat.commands import COMMANDS
 from hybrid.cli.chat.session import ChatSession
-from hybrid.infer import LoadedModel
+from hybrid.infer import LoadedModel, Stop
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.pipeline.model_eyes import ModelEyes
@@ -80,6 +81,22 @@ def test_a_question_that_fails_keeps_its_picture(chat: ChatSession, picture: Pat
     with pytest.raises(UsageError, match="the context 256"):
         chat.obey("a b c " * 300)
     assert [one.title for one in chat.pictures] == ["a b.PNG"]
+
+
+def test_an_interrupted_question_keeps_its_picture(
+    chat: ChatSession, picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def see(*_: object, stop: Stop, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        stop.check()
+
+    chat.obey(str(picture))
+    with monkeypatch.context() as patched:
+        patched.setattr(chat.pictures[0].eyes.tower, "see", see)
+        chat.obey("What?")
+    assert not chat.conversation.turns.all and len(chat.pictures) == 1
+    chat.obey("What?")
+    assert pictures(chat) == [["a b.PNG"]]
 
 
 def test_completions(chat: ChatSession, picture: Path) -> None:
