@@ -69,6 +69,11 @@ class RequestChat:
         """The prompt as the model reads it."""
         return self.maker.messages(self.written, self.whose)
 
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens of `prompt`, without recording its use; the vision tower reads no picture."""
+        return self.maker.n_tokens(self.written, self.whose)
+
     def peek(self) -> list[int]:
         """The tokens of `prompt`, without recording its use. RequestError: the text is too long to be encoded."""
         return self.maker.peek(self.written, self.whose)

@@ -78,6 +78,11 @@ class Served:
         return isinstance(self.model, EncoderModel)
 
     @property
+    def sees(self) -> bool:
+        """Whether the model takes pictures."""
+        return self.maker.sight.eyes is not None
+
+    @property
     def model(self) -> ServedModel:
         return self.maker.model
 

@@ -48,7 +48,7 @@ def encoded(served: Served, conversation: ConversationFields, whose: Client) -> 
     """The tokens of the prompt, or the error message of a chat completion that would be refused."""
     try:
         ids = chat_of(served.maker, conversation, whose).peek()
-        served.answers.batcher.check_prompt(ids)
+        served.answers.batcher.check_prompt([max(0, token) for token in ids])  # pictures' tokens are right
     except HybridError as error:
         response = errors.of_exception(error)
         if response.status_code == 500:

@@ -63,7 +63,7 @@ def host_name(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Target:
+class PictureURL:
     """What a URL names."""
 
     scheme: str
@@ -72,7 +72,7 @@ class Target:
     path: str
 
     @classmethod
-    def of(cls, url: str) -> "Target":
+    def of(cls, url: str) -> "PictureURL":
         """PictureError: a URL that is not fetched, whatever it names."""
         if len(url) > LONGEST_URL or not url.isprintable() or any(c in url for c in " \\"):
             raise PictureError(f"its URL {shown(url, 80)} is too long, or has spaces. Give another one.")
@@ -151,7 +151,7 @@ class Fetcher:
         """The bytes that a URL names, at most `most`. PictureError says in one line why not."""
         end = time.monotonic() + self.seconds
         for _ in range(MOST_REDIRECTS + 1):
-            target = Target.of(url)
+            target = PictureURL.of(url)
             try:
                 with closing(self._connected(target, end)) as connection:
                     found = self._asked(connection, target, end, most)
@@ -167,7 +167,7 @@ class Fetcher:
                 raise PictureError(f"its URL at {shown(target.host, 80)} cannot be fetched ({said}).") from None
         raise PictureError(f"its URL redirects more than {MOST_REDIRECTS} times. Give the last one.")
 
-    def _connected(self, target: Target, end: float) -> socket.socket:
+    def _connected(self, target: PictureURL, end: float) -> socket.socket:
         """A connection to a checked address of the target."""
         if target.host not in self.hosts:
             if not self.any_host:
@@ -189,7 +189,7 @@ class Fetcher:
             return connection if target.scheme == "http" else self._secured(connection, target, end)
         raise problem
 
-    def _secured(self, connection: socket.socket, target: Target, end: float) -> socket.socket:
+    def _secured(self, connection: socket.socket, target: PictureURL, end: float) -> socket.socket:
         try:
             connection.settimeout(left(end))
             context = self.context or ssl.create_default_context()
@@ -198,7 +198,7 @@ class Fetcher:
             connection.close()
             raise
 
-    def _asked(self, connection: socket.socket, target: Target, end: float, most: int) -> bytes | str:
+    def _asked(self, connection: socket.socket, target: PictureURL, end: float, most: int) -> bytes | str:
         """The bytes of the file, or the URL that the server redirects to."""
         head = (
             f"GET {target.path} HTTP/1.1", f"Host: {target.origin}", "User-Agent: hybrid", "Accept: image/*",

@@ -19,7 +19,7 @@ from ..drawing.drawing import Drawing
 from ..sampling import Sampler, SamplingParams
 from .ledger import WRITTEN, Encoded, Ledger
 from .message_ends import message_ends
-from .placing import Placed, n_placed, placed
+from .placing import Placed, n_placed, peeked, picture_ends, placed
 
 if TYPE_CHECKING:
     from ...text.chat_template import ChatTemplate
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..drawing.drawing import GenerationResult
     from .eyes import SeenPicture
 
+LAST_PICTURES = 2  # of a conversation get checkpoints at their ends: people ask again about them
 LAST_MESSAGES = 4  # of a conversation get checkpoints at their ends, beside the first: people go back there
 
 
@@ -147,6 +148,16 @@ class Asker:
         assert found is not None, "there are no known tokens"
         return found
 
+    def peeked(self, written: "ChatPrompt", *, owner: bytes = b"", drawn: bool = True) -> list[int]:
+        """The tokens of a conversation, without recording a use. A picture whose features are not at hand is not read:
+        its tokens are of no picture."""
+        encoded = self._found(written.text, peek=True, owner=owner, drawn=drawn)
+        seen = written.pictures
+        if not seen:
+            return encoded.ids
+        ids = peeked(encoded, seen)
+        return peeked(self.ledger.anew(written.text), seen) or [] if ids is None else ids
+
     def n_tokens(self, written: "ChatPrompt", *, owner: bytes = b"", drawn: bool = True) -> int:
         """The number of tokens of a conversation, which is not recorded as a use; no picture is read."""
         encoded = self._found(written.text, peek=True, owner=owner, drawn=drawn)
@@ -178,8 +189,8 @@ class Asker:
     ) -> Prompt:
         """The prompt of a conversation that the template has written. most: see `message_ends`."""
         encoded = self.encoded(written.text, owner=owner, drawn=drawn, seen=written.pictures)
-        ends = tuple(self.ends(written, encoded, most))
-        return Prompt(encoded.ids, written.text, False, ends, encoded.known, pictures_of(encoded))
+        ends = {*self.ends(written, encoded, most), *picture_ends(encoded.ids, written.pictures)[-LAST_PICTURES:]}
+        return Prompt(encoded.ids, written.text, False, tuple(sorted(ends)), encoded.known, pictures_of(encoded))
 
     def ends(self, written: "ChatPrompt", encoded: Encoded, most: int) -> list[int]:
         """Positions in the prompt's tokens at which its messages end."""

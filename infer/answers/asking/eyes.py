@@ -164,8 +164,9 @@ class Eyes:
         return cls(processor_of(tower.gguf), tower, model.tokenizer, budget)
 
     # --- reading ---
-    def read(self, data: "bytes | Image.Image | np.ndarray", name: str = "picture") -> SeenPicture:
+    def read(self, data: "bytes | Image.Image | np.ndarray", name: str = "picture", owner: bytes = b"") -> SeenPicture:
         """A picture to ask about: the bytes of a file, a PIL image or an array u8 [height, width, 3]. name: its title.
+        owner: the same pixels of another owner are another picture, so that nobody learns what others have.
 
         PictureError: it is too large, damaged, of another type, or the model cannot read it.
         """
@@ -175,7 +176,7 @@ class Eyes:
         if isinstance(data, bytes | bytearray | memoryview):
             data = bytes(data)
             checked_header(data, name)
-            file = hashlib.blake2b(data, digest_size=16).digest()
+            file = hashlib.blake2b(data, digest_size=16, key=owner).digest()
         with self._lock:
             known = self._files.get(file) if file else None
         if known is None:
@@ -191,13 +192,13 @@ class Eyes:
                 self._files.popitem(last=False)
         own, width, height = known
         layout = self.make.layout(width, height)
-        digest = self._named(own)
+        digest = self._named(own, owner)
         text, counts = self._text(layout, digest)
         return SeenPicture(name, digest, layout, text, counts, self, data)
 
-    def _named(self, pixels: bytes) -> bytes:
-        """The name of a picture, by the name of its pixels."""
-        return hashlib.sha256(pixels + self.identity).digest()[:16]
+    def _named(self, pixels: bytes, owner: bytes = b"") -> bytes:
+        """The name of an owner's picture, by the name of its pixels."""
+        return hashlib.sha256(pixels + self.identity + owner).digest()[:16]
 
     def _text(self, layout: PictureLayout, name: bytes) -> tuple[str, tuple[int, ...]]:
         """The text of a picture, and the features of its stretches, each of which has one image token in it."""
@@ -231,6 +232,11 @@ class Eyes:
                 reading.waiting -= 1
                 if not reading.waiting:
                     self._reading.pop(picture.name, None)
+
+    def at_hand(self, picture: SeenPicture) -> tuple[Picture, ...] | None:
+        """The runs of a picture's tokens, if they are kept. It counts as no use."""
+        with self._lock:
+            return self._kept.get(picture.name)
 
     def _found(self, name: bytes) -> tuple[Picture, ...] | None:
         kept = self._kept.get(name)

@@ -6,7 +6,7 @@ has the picture's own tokens (memory/picture_tokens.py) in its place.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import PictureError
@@ -16,6 +16,9 @@ from .ledger import Encoded
 
 if TYPE_CHECKING:
     from .eyes import SeenPicture
+
+
+UNREAD = ~0  # in place of the tokens of a picture that was not read: of no picture
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,34 @@ def placed(encoded: Encoded, seen: Sequence["SeenPicture"]) -> Placed | None:
     for one in encoded.rest:
         rest += (next(features) for _ in range(next(counts))) if one == token else (one,)
     return Placed(encoded.known, rest, encoded.at, encoded.rest, left, token, pictures)
+
+
+def peeked(encoded: Encoded, seen: Sequence["SeenPicture"]) -> list[int] | None:
+    """The tokens that `placed` gives, without reading a picture. A picture that is not at hand has UNREAD tokens."""
+    if (first := n_seen(encoded.known, seen)) is None:
+        return None
+    held = [picture.eyes.at_hand(picture) for picture in seen]
+    own = [
+        [UNREAD] * picture.features if runs is None else list(chain.from_iterable(run.ids for run in runs))
+        for picture, runs in zip(seen, held, strict=True)
+    ]
+    known = [token for token in encoded.known if token < 0]
+    told = list(chain.from_iterable(own[:first]))
+    if any(a not in (b, UNREAD) for a, b in zip(told, known, strict=True)):
+        return None
+    features = iter(chain.from_iterable(own[first:]))
+    counts = iter(chain.from_iterable(picture.counts for picture in seen[first:]))
+    ids = list(encoded.known)
+    for token in encoded.rest:
+        n = next(counts, 0) if token == seen[0].image_token else 0
+        ids += (next(features) for _ in range(n)) if n else (token,)
+    return ids
+
+
+def picture_ends(ids: Sequence[int], seen: Sequence["SeenPicture"]) -> list[int]:
+    """The position after each picture in a prompt: another question about it goes on from there."""
+    places = [at for at, token in enumerate(ids) if token < 0]
+    return [places[n - 1] + 1 for n in accumulate(picture.features for picture in seen)]
 
 
 def n_placed(encoded: Encoded, seen: Sequence["SeenPicture"]) -> int:
