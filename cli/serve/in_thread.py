@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -23,7 +25,7 @@ async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P
 
     async def work() -> T:
         with stopped_by(over.is_set):  # the thread runs in this context
-            thread = asyncio.ensure_future(run_in_threadpool(function, *arguments, **named))
+            thread = asyncio.ensure_future(_started(request, partial(function, *arguments, **named)))
         thread.add_done_callback(
             lambda ended: ended.cancelled() or ended.exception()
         )  # otherwise asyncio logs an unretrieved exception
@@ -34,3 +36,13 @@ async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P
             await asyncio.wait({thread})
 
     return await unless_disconnected(request, work())
+
+
+def _started(request: Request, function: Callable[[], T]) -> Awaitable[T]:
+    """The work in a thread. Where a request's pictures may wait for others' pictures, it has threads of its own: those
+    of Starlette are for the streams also."""
+    app = request.scope.get("app")
+    threads = None if app is None else app.state.served.threads
+    if threads is None:
+        return run_in_threadpool(function)
+    return asyncio.get_running_loop().run_in_executor(threads, copy_context().run, function)

@@ -5,6 +5,7 @@ import gc
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,25 @@ def server(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> Iterator[See
 
 def image(data: bytes = FIRST) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": data_url(data)}}
+
+
+@contextmanager
+def tower_held(eyes: Eyes) -> Iterator[threading.Event]:
+    """Within the context the tower reads no picture. The event: it was asked to."""
+    begun, go, see = threading.Event(), threading.Event(), eyes.tower.see
+
+    def held(*given: Any, **named: Any) -> Any:
+        begun.set()
+        while not go.wait(0.01):
+            if (progress := named["progress"]) is not None:
+                progress(0, 1)
+        return see(*given, **named)
+
+    eyes.tower.see = held  # type: ignore[method-assign]
+    try:
+        yield begun
+    finally:
+        go.set()
 
 
 def user(*parts: dict[str, Any] | str) -> dict[str, Any]:
@@ -436,18 +456,31 @@ def test_a_bad_picture_ends_only_its_request(server: Seeing) -> None:
     assert [text_of(answer) for answer in answers] == [text_of(want)] * 3
 
 
+def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model, files_of_eyes[1])
+    statuses: list[int] = []
+
+    def ask() -> None:
+        body = {"messages": [user(image(), TEXT)], "max_tokens": 1}
+        statuses.append(httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=WAIT).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(42)]  # more than Starlette's threads
+    try:
+        with tower_held(seeing.eyes):
+            for thread in threads:
+                thread.start()
+            until(lambda: seeing.served.n_running == len(threads))
+            assert text_of(seeing.ask([user("Hello")]))
+        for thread in threads:
+            thread.join(WAIT)
+    finally:
+        seeing.close()
+    assert len(statuses) == 42 and set(statuses) <= {200, 429} and seeing.eyes.n_encoded == 1
+
+
 def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
     seeing = Seeing(model, files_of_eyes[1], {"eyes": {"budget": 0}})  # the features of one picture are kept
     try:
-        begun, go = threading.Event(), threading.Event()
-        load = seeing.eyes._load
-
-        def slow() -> Any:
-            begun.set()
-            assert go.wait(WAIT)
-            return load()
-
-        seeing.eyes._load = slow
         body = {
             "messages": [user(image(picture(90)), image(picture(91)), image(picture(92)))],
             "max_tokens": 900,
@@ -462,12 +495,12 @@ def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eye
             gone.set()
 
         thread = threading.Thread(target=leave)
-        thread.start()
-        assert begun.wait(WAIT) and gone.wait(WAIT)
-        go.set()
+        with tower_held(seeing.eyes) as begun:
+            thread.start()
+            assert begun.wait(WAIT) and gone.wait(WAIT)
+            until(lambda: not seeing.served.n_running)
         thread.join(WAIT)
-        until(lambda: not seeing.served.n_running)
-        assert seeing.eyes.n_encoded <= 1, "the others were not read"
+        assert seeing.eyes.n_encoded == 0
 
         with (
             drawing_held(seeing),

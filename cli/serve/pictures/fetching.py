@@ -5,6 +5,7 @@ redirect is checked like the first URL. Bytes, time and redirects are bounded; n
 """
 
 import io
+import re
 import socket
 import ssl
 import time
@@ -31,6 +32,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 MOST_REDIRECTS = 3
 LONGEST_URL = 8192  # characters: signed URLs are long
 _PIECE = 1 << 16
+_NAME = re.compile(r"[a-z0-9.:_-]+")  # of a host, or its address
 _READABLE = "%/?:@!$&'()*+,;=-._~[]"  # characters of a URL that are not escaped
 
 Address = tuple[socket.AddressFamily, Any]  # for socket.connect
@@ -57,7 +59,8 @@ def host_name(text: str) -> str:
     """A host's name as connections need it: lower case, ASCII; "": the text is no name of a host."""
     try:
         host = urlsplit(f"//{text}").hostname
-        return "" if host != text.strip("[]").lower() else host.rstrip(".").encode("idna").decode()
+        name = "" if host != text.strip("[]").lower() else host.rstrip(".").encode("idna").decode()
+        return name if _NAME.fullmatch(name) else ""
     except ValueError:  # UnicodeError too
         return ""
 
