@@ -1,7 +1,6 @@
 """Runs work of a request in a thread that ends soon after the client has gone."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
@@ -10,7 +9,7 @@ from typing import ParamSpec, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from hybrid.infer.text.stops import stopped_by
+from hybrid.infer.text.stops import Gone, stopped_by
 
 from .streaming import unless_disconnected
 
@@ -21,10 +20,10 @@ T = TypeVar("T")
 async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """The result of `function`. RequestError: the client has gone. Rendering and encoding stop early, other work runs
     to its end."""
-    over = threading.Event()
+    over = Gone()
 
     async def work() -> T:
-        with stopped_by(over.is_set):  # the thread runs in this context
+        with stopped_by(over):  # the thread runs in this context
             thread = asyncio.ensure_future(_started(request, partial(function, *arguments, **named)))
         thread.add_done_callback(
             lambda ended: ended.cancelled() or ended.exception()

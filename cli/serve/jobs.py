@@ -15,8 +15,9 @@ from hybrid.infer.answers.chat.dialect import AnswerRules, Dialect
 from hybrid.infer.answers.chat.prompting import ChatPrompt
 from hybrid.infer.answers.drawing.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.program.threads import Interrupted, Stop
 from hybrid.infer.text.chat_template import ChatTemplate
-from hybrid.infer.text.stops import look, stopped_by
+from hybrid.infer.text.stops import GoneError, look, stopped_by, telling
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .backend import ServedModel
@@ -110,7 +111,13 @@ class Maker:
             raise PromptTooLongError(n, self.model.n_ctx)
         for picture in pictures:
             look()
-            picture.runs(lambda done, whole: look())
+            stop = Stop()
+            try:
+                with telling(stop.set):
+                    picture.runs(stop=stop)
+            except Interrupted:
+                look()
+                raise GoneError("nobody waits for this picture any more.") from None
 
     def peek(self, written: ChatPrompt, whose: Client) -> list[int]:
         """The tokens of that prompt, without recording their use."""

@@ -94,8 +94,8 @@ def tower_held(eyes: Eyes) -> Iterator[threading.Event]:
     def held(*given: Any, **named: Any) -> Any:
         begun.set()
         while not go.wait(0.01):
-            if (progress := named["progress"]) is not None:
-                progress(0, 1)
+            if (stop := named["stop"]) is not None:
+                stop.check()
         return see(*given, **named)
 
     eyes.tower.see = held  # type: ignore[method-assign]
