@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
-from chat_page import PHONE, ChatPage, chat, opened, server  # noqa: F401  fixtures
+from chat_page import PHONE, WIDE, ChatPage, chat, opened, server  # noqa: F401  fixtures
 from http_server import Server, until
 from page_camera import COLOURS, FakeEyes, decoded, encoded, give, squares
+from page_looks import CONTRASTS, NAMELESS, STOPS
 from PIL import Image
 from scripted_chat import post
 from seeing_models import seeing_model, tower_of
@@ -417,6 +419,154 @@ def test_no_room_left(chat: ChatPage, eyes: FakeEyes) -> None:
         "a.png is no longer in this browser. Edit its question: remove the picture, or add it again."
     )
     assert len(eyes.requests) == 1
+
+
+KIND = "async (bytes) => (await import('/page/picture_kind.js')).kindOf(Uint8Array.from(bytes))"
+
+
+def test_kinds(browsing: Browsing, server: Server) -> None:
+    """Of whole files, and of every beginning of them."""
+    page = browsing.blank(server)
+
+    def kind(content: bytes) -> list[Any]:
+        return list(page.evaluate(KIND, list(content)).values())
+
+    for name, type_ in (("PNG", "image/png"), ("WEBP", "image/webp"), ("GIF", "")):
+        assert kind(encoded(FRAMES[0], name)) == [type_, False]
+        assert kind(moving(name)) == [type_, True]
+    assert kind(encoded(FRAMES[0], "GIF", comment=b"x" * 600)) == ["", False], "its blocks are not frames"
+    assert kind(encoded(FRAMES[0], "JPEG")) == ["image/jpeg", False] and kind(b"\0\0\0\x1cftypavis") == ["", True]
+    assert kind(encoded(FRAMES[0], "BMP")) == kind(b"") == ["", False]
+    for whole in map(moving, ("PNG", "WEBP", "GIF")):
+        ends = [kind(whole[:n])[1] for n in range(len(whole) + 1)]
+        assert ends == sorted(ends) and ends[-1] and not ends[20]
+
+
+def test_dropped_on_a_question_that_is_edited(chat: ChatPage, eyes: FakeEyes) -> None:
+    page = chat.page
+    chat.ask("One?")
+    chat.do(0, "edit")
+    form = page.locator("form.editing")
+    form.wait_for()
+    give(form, "dragover", [PNG])
+    assert "over" in form.get_attribute("class")
+    give(form, "drop", [PNG])
+    until_attached(chat, "a.png", "form.editing")
+    assert "over" not in form.get_attribute("class") and attached(chat) == []
+    form.locator("textarea").press("Escape")
+    assert chat.messages.nth(0).locator(".thumb").count() == 0
+    chat.do(0, "edit")
+    give(form.locator("textarea"), "paste", [PNG])
+    form.locator("textarea").press("Enter")  # at once
+    chat.messages.nth(1).get_by_text("Seen 2.").wait_for()
+    assert isinstance(eyes.sent()[0], Image.Image)
+
+
+def test_in_two_tabs(browsing: Browsing, server: Server) -> None:
+    """A conversation with pictures that another tab has begun goes on here."""
+    context = browsing.context(server, viewport=WIDE)
+    one = ChatPage(browsing.visit(context, server))
+    FakeEyes(one)
+    give(one.field, "paste", [PNG])
+    until_attached(one, "a.png")
+    one.ask("One?")
+    one.until_kept("Seen 1.")
+    other = ChatPage(browsing.visit(context, server))
+    eyes = FakeEyes(other)
+    other.messages.nth(0).locator(".thumb").wait_for()
+    give(other.field, "paste", [WEBP])
+    until_attached(other, "b.webp")
+    other.ask("Two?")
+    assert isinstance(eyes.sent(0)[0], Image.Image) and isinstance(eyes.sent()[0], Image.Image)
+    one.open_tree()
+    one.branch("Two?").locator("img").wait_for()
+
+
+def test_old_pictures_of_no_conversation_go(chat: ChatPage, eyes: FakeEyes) -> None:
+    """A week old; younger ones may be of another tab's draft."""
+    now = int(time.time() * 1000)
+    week = 7 * 86_400_000
+    old, young = f"{now - week - 60_000}-a", f"{now - week + 600_000}-b"
+    put = """async (ids) => (await (await import("/page/chat_store.js")).openStore("hybrid-pictures"))
+      .put(ids.map((id) => ({ id, url: "data:," })))"""
+    chat.page.evaluate(put, [old, young])
+    assert kept(chat) == 2
+    give(chat.field, "paste", [PNG])
+    until_attached(chat, "a.png")
+    until(lambda: kept(chat) == 2)
+    keys = """async () => (await (await import("/page/chat_store.js")).openStore("hybrid-pictures")).keys()"""
+    found = chat.page.evaluate(keys)
+    assert young in found and old not in found
+
+
+def test_an_export_that_would_be_too_large(chat: ChatPage, eyes: FakeEyes) -> None:
+    """It can be imported: without probabilities, and without the pictures of the older conversation."""
+    page = chat.page
+    small = "data:image/png;base64,AAAA"
+    picture = {"id": "p", "name": "x", "width": 1, "height": 1, "small": small}
+    node = {"id": "m", "parent": None, "role": "user", "content": "x", "reasoning": "", "toolCalls": [], "created": 1}
+    logprobs = [{"token": "a", "logprob": -1, "bytes": [97], "top_logprobs": [], "kind": "text"}]
+    put = """async ([chats, urls]) => {
+      const { openStore } = await import("/page/chat_store.js");
+      await (await openStore()).put(chats);
+      await (await openStore("hybrid-pictures")).put(urls.map(([id, n]) =>
+        ({ id, url: `data:image/png;base64,${"A".repeat(n)}` })));
+    }"""
+    chats = [
+        {"id": name, "title": name, "system": "", "created": at, "changed": at, "head": "m", "nodes": [
+            node | {"created": at, "logprobs": logprobs, "pictures": [picture | {"id": name}]}
+        ]}
+        for at, name in ((1, "older"), (2, "newer"))
+    ]  # fmt: skip
+    page.evaluate(put, [chats, [["older", 26_000_000], ["newer", 26_000_000]]])
+    page.reload()
+    page.locator("#history-list .name", has_text="newer").wait_for()
+    file = chat.exported()
+    note = page.locator("#history-note").inner_text()
+    assert note == (
+        "2 conversations exported, without probabilities and the pictures of older conversations: with them the file "
+        "would be too large to be imported."
+    )
+    assert list(file["pictures"]) == ["newer"] and len(json.dumps(file)) < 50e6
+    assert [len(each["nodes"][0]["pictures"]) for each in file["chats"]] == [1, 1]
+    assert "logprobs" not in file["chats"][0]["nodes"][0]
+
+
+def test_looks(browsing: Browsing, server: Server) -> None:
+    """Contrasts and names, in both schemes; every stop of Tab shows an outline."""
+    for scheme in ("light", "dark"):
+        chat = opened(browsing, server, color_scheme=scheme)
+        eyes = FakeEyes(chat)
+        eyes.usage["pictures"] = [{"tokens": 9, "ms": 7}]
+        page = chat.page
+        give(chat.field, "paste", [PNG])
+        until_attached(chat, "a.png")
+        chat.ask("One?")
+        give(chat.field, "paste", [WEBP, ("bad.png", "image/png", b"")])
+        until_attached(chat, "b.webp")
+        page.get_by_text("bad.png: this browser").wait_for()
+        assert page.evaluate(CONTRASTS) == [] and page.evaluate(NAMELESS) == []
+        chat.messages.nth(0).locator(".thumb").click()
+        page.get_by_role("dialog", name="a.png").wait_for()
+        assert page.evaluate(CONTRASTS) == [] and page.evaluate(NAMELESS) == []
+        page.keyboard.press("Escape")
+        page.locator("#messages .message").first.focus()
+        stops: list[tuple[str, bool]] = []
+        while (not stops or stops[-1][0] != "Send") and len(stops) < 60:
+            page.keyboard.press("Tab")
+            stops.append(tuple(page.evaluate(STOPS)))
+        assert [name for name, shown in stops if not shown] == []
+        names = [name for name, _ in stops]
+        order = [
+            "Show a.png in full",
+            "Show b.webp in full",
+            "Remove b.webp",
+            "Attach text files",
+            "Attach pictures",
+            "Your question",
+            "Send",
+        ]
+        assert [name for name in names if name in order] == order
 
 
 def test_what_they_took(chat: ChatPage, eyes: FakeEyes) -> None:
