@@ -16,7 +16,8 @@ export class Chips {
    */
   constructor({ files = [], pictures = [] }, after) {
     this.after = after;
-    this.element = el("div", { class: "chips" });
+    this.note = el("p", { class: "note warns", role: "alert" });
+    this.element = el("div", { class: "chips" }, this.note);
     this.files = [...files];
     this.pictures = [...pictures];
     this.#show();
@@ -72,10 +73,11 @@ export class Chips {
 
   #show(trouble = "") {
     const chip = (kind, one, label) => el("span", { class: `chip ${kind}` }, label, iconButton("close", `Remove ${one.name}`, () => this.#remove(kind, one)));
-    this.element.replaceChildren(
+    for (const each of this.element.querySelectorAll(".chip")) each.remove();
+    this.note.before(
       ...this.pictures.map((picture) => chip("pictures", picture, thumbs([picture])[0])),
-      ...this.files.map((file) => chip("files", file, el("span", { dir: "auto", text: fileLabel(file) }))),
-      el("p", { class: "note warns", role: "alert", text: trouble }));
+      ...this.files.map((file) => chip("files", file, el("span", { dir: "auto", text: fileLabel(file) }))));
+    if (this.note.textContent !== trouble) this.note.textContent = trouble; // it is read aloud when it changes
   }
 
   #remove(kind, one) {

@@ -24,7 +24,7 @@ export class Composer {
     this.setEyes();
     for (const name of ["dragover", "dragleave", "drop"]) addEventListener(name, (event) => this.#given(event, event.dataTransfer));
     addEventListener("paste", (event) => this.#given(event, event.clipboardData));
-    addEventListener("pagehide", () => this.#keep());
+    for (const name of ["pagehide", "visibilitychange"]) addEventListener(name, () => this.#keep());
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
