@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.chat.prompting import message_of
@@ -15,8 +15,12 @@ from .advice import advised
 from .answer import Answer, Called, Rounds
 from .chat_files import saved
 from .functions import Functions
+from .images import seen
 from .model_thread import ModelThread, Round, with_seed
 from .settings import CheckedSettings, Settings, checked_settings
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.asking.eyes import SeenPicture
 
 Given = Callable[..., Any] | Mapping[str, Any]
 MOST_CALLS = 8  # limit on rounds of calls per answer
@@ -44,15 +48,24 @@ class Chat:
         self._functions = Functions(tools)
         self._asked = ChatOptions(self._functions.tools, think=think)
         self._turns = Turns()
+        self.pictures: Sequence[SeenPicture] = ()  # of the next question
         self._set_in_terminal: Mapping[str, str] = {}  # by /set of `hybrid run`; kept for it
         self._answer: Answer | None = None  # the last answer
         with advised():
             self._answering.dialect.check(self._asked)
 
     def say(
-        self, text: str, *, stream: bool = False, most_calls: int = MOST_CALLS, **settings: Unpack[Settings]
+        self,
+        text: str,
+        *,
+        images: Sequence[Any] = (),
+        stream: bool = False,
+        most_calls: int = MOST_CALLS,
+        **settings: Unpack[Settings],
     ) -> Answer:
         """Asks the model `text` and returns its answer; with `stream` while it is generated.
+
+        images: pictures that the text is about: paths, bytes of files, PIL images, or arrays u8 [height, width, 3].
 
         If the chat's tools are Python functions, the model's calls are carried out, and the model gets the return value
         or the exception, in at most `most_calls` rounds. An answer that still asks for calls has `finish` "tool_calls":
@@ -61,7 +74,11 @@ class Chat:
         """
         if not isinstance(text, str):
             raise UsageError(f"the text is {shown(type(text).__name__)}, expected a text.")
-        return self._go_on(text, stream, most_calls, settings)
+        with advised():
+            pictures = [*self.pictures, *seen(self._answering.eyes, images)]
+        answer = self._go_on(text, stream, most_calls, settings, pictures)
+        self.pictures = []
+        return answer
 
     def tell(
         self,
@@ -124,11 +141,18 @@ class Chat:
             self._answer.stop()
             self._answer.wait()
 
-    def _go_on(self, question: Question, stream: bool, most_calls: int, settings: Settings) -> Answer:
+    def _go_on(
+        self,
+        question: Question,
+        stream: bool,
+        most_calls: int,
+        settings: Settings,
+        pictures: "Sequence[SeenPicture]" = (),
+    ) -> Answer:
         self._settle()
         called: list[Called] = []
         with advised():
-            rounds = self._rounds(question, most_calls, self._checked(settings), called)
+            rounds = self._rounds(question, pictures, most_calls, self._checked(settings), called)
             answer = self._answer = Answer(self._answering, rounds, stream=True)
         answer.called = called
         return answer if stream else answer.wait()
@@ -137,21 +161,30 @@ class Chat:
         merged: Settings = {**self._settings, **settings}
         return checked_settings(merged, self._answering.sampling, -1)
 
-    def _rounds(self, question: Question, most_calls: int, checked: CheckedSettings, called: list[Called]) -> Rounds:
+    def _rounds(
+        self,
+        question: Question,
+        pictures: "Sequence[SeenPicture]",
+        most_calls: int,
+        checked: CheckedSettings,
+        called: list[Called],
+    ) -> Rounds:
         while True:
-            turn = yield from self._round(question, with_seed(checked, len(self._turns.all)))
+            turn = yield from self._round(question, pictures, with_seed(checked, len(self._turns.all)))
             calls = turn.answer.calls if turn is not None else ()
             if not calls or most_calls == 0 or not self._functions.has(calls):
                 return
             most_calls -= 1
             results = [self._functions.call(call) for call in calls]
             called += zip(calls, results, strict=True)
-            question = tuple(results)
+            question, pictures = tuple(results), ()
 
-    def _round(self, question: Question, checked: CheckedSettings) -> Generator[Round, None, Turn | None]:
+    def _round(
+        self, question: Question, pictures: "Sequence[SeenPicture]", checked: CheckedSettings
+    ) -> Generator[Round, None, Turn | None]:
         """Generates one answer, and adds it to the turns when it ends, as far as it came."""
         parent = self._turns.head
-        messages = [*self._messages(parent), *asking(parent, question)]
+        messages = [*self._messages(parent), *asking(parent, question, pictures)]
         asked = self._asked if isinstance(question, str) else self._asked.relaxed
         made = self._answering.to_messages(messages, asked, checked)
         turn = None
@@ -159,14 +192,14 @@ class Chat:
             yield made
         finally:
             if made.job.done and made.job.error is None and made.job.result.ids:
-                turn = self._added(parent, question, made)
+                turn = self._added(parent, question, pictures, made)
         return turn
 
-    def _added(self, parent: Turn | None, question: Question, made: Round) -> Turn:
+    def _added(self, parent: Turn | None, question: Question, pictures: "Sequence[SeenPicture]", made: Round) -> Turn:
         """Adds a turn, with all that a saved chat needs: see `conversations.Conversation`."""
         result, prompt = made.job.result, made.prompt
         path = parent.path() if parent is not None and prompt.known else []
-        turn = self._turns.add(parent, question, made.told)
+        turn = self._turns.add(parent, question, made.told, pictures)
         turn.base = next((one for one in reversed(path) if one.ids == prompt.known), None)
         turn.added = [*(prompt.rest if turn.base else prompt.ids), *result.ids]
         turn.asked, turn.said = ((prompt.text or "") if result.stop is None else ""), result.text

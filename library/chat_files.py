@@ -43,6 +43,6 @@ def loaded(answering: "ModelThread", path: Path) -> SavedChat:
             seq.close()
 
     with answering.spare:
-        chat = SavedChat.read(answering.service.call(read).result(), model.n_vocab, path)
+        chat = SavedChat.read(answering.service.call(read).result(), model.n_vocab, path, answering.eyes)
     know_turns(answering.asker.ledger, chat.turns)
     return chat

@@ -1,17 +1,16 @@
 """Converts conversations and tools of `llm` to OpenAI's format."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from llm.parts import AttachmentPart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
 from hybrid.infer.answers.chat.tools import ToolCall
-from hybrid.quant.ggml.errors import UsageError
 
 
 def messages_of(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """The messages. UsageError: a part is not text."""
+    """The messages."""
     return [made for message in messages for made in _made(message.role, message.parts)]
 
 
@@ -23,9 +22,9 @@ def _made(role: str, parts: list[Any]) -> list[dict[str, Any]]:
             {"role": "tool", "tool_call_id": part.tool_call_id or "", "name": part.name, "content": _result(part)}
             for part in results
         ]
-    if any(isinstance(part, AttachmentPart) for part in parts):
-        raise UsageError("an attachment cannot be read: these models read text.")
     made: dict[str, Any] = {"role": role, "content": _text(parts, TextPart)}
+    if any(isinstance(part, AttachmentPart) for part in parts):  # pictures come first: `llm` keeps no order
+        made["content"] = [*_pictures(parts), {"type": "text", "text": made["content"]}]
     if thoughts := _text(parts, ReasoningPart):
         made["reasoning_content"] = thoughts
     if calls := [part for part in parts if isinstance(part, ToolCallPart)]:
@@ -38,6 +37,14 @@ def _made(role: str, parts: list[Any]) -> list[dict[str, Any]]:
             for part in calls
         ]
     return [made]
+
+
+def _pictures(parts: list[Any]) -> Iterator[dict[str, Any]]:
+    """The attachments, which `llm` lets through if they are pictures."""
+    for part in parts:
+        if isinstance(part, AttachmentPart) and part.attachment is not None:
+            attachment = part.attachment
+            yield {"type": "image", "image": attachment.content or attachment.path or attachment.content_bytes()}
 
 
 def _text(parts: list[Any], kind: type[Any]) -> str:

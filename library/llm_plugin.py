@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PREFIX = "hybrid/"
 BUNDLED = "bundled"  # the name of the small model in the package
 KEPT = 2  # models that stay loaded
+PICTURES = {"image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/x-ms-bmp"}
 
 
 class LlmSettings(llm.Options):
@@ -116,6 +117,10 @@ class _Shared:
             return model.reply(messages, tools=tools_of(prompt.tools), stream=True, **settings)
         # a model without a chat template continues the text
         settings.pop("think", None)
+        if any(isinstance(message["content"], list) for message in messages):
+            from hybrid.quant.ggml.errors import UsageError
+
+            raise UsageError(f"{self.name} has no chat template: it continues texts, and reads no pictures.")
         text = "".join(message["content"] or "" for message in messages)
         return model.complete(text, stream=True, **{"tokens": -1, **settings})
 
@@ -150,6 +155,7 @@ class LlmChat(_Shared, llm.Model):
     """A model, for `llm`."""
 
     can_stream = supports_schema = supports_tools = True
+    attachment_types = PICTURES
     Options = LlmSettings  # type: ignore[assignment]  # it declares a class of its own there
 
     def execute(
@@ -169,6 +175,7 @@ class AsyncChat(_Shared, llm.AsyncModel):
     """A model, for `llm`'s event loop."""
 
     can_stream = supports_schema = supports_tools = True
+    attachment_types = PICTURES
     Options = LlmSettings  # type: ignore[assignment]
 
     async def execute(

@@ -37,6 +37,7 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
     draft: str | os.PathLike[str] | None = None,
     cpus: Iterable[int] = (),
     numa: NumaName | None = None,
+    mmproj: str | os.PathLike[str] | Literal[False] | None = None,
 ) -> Model:
     """Loads a model. Close it, or use it in a `with`, to free its memory.
 
@@ -55,6 +56,8 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
     draft        smaller model with the same vocabulary that guesses tokens: the same answers, sooner
     cpus         processors to pin threads to, by the system's numbers (Linux)
     numa         "interleave": spread the model over all NUMA nodes (Linux)
+    mmproj       file with the vision tower, which reads pictures; None: the one beside the model's file, if there is
+                 one; False: none
 
     Raises HybridError: there is no such model, or it cannot be loaded.
     """
@@ -84,7 +87,12 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
             with models.compiling(SCREEN) as progress:
                 return Model(Embedder(path, options, pooling=chosen, progress=progress))
         loaded = models.load(path, options, draft=_named(draft), reporter=SCREEN)
-        return Model(loaded, parallel=parallel, template=template, pooling=chosen)
+        own = Path(mmproj) if isinstance(mmproj, str | os.PathLike) else mmproj
+        try:
+            return Model(loaded, parallel=parallel, template=template, pooling=chosen, mmproj=own)
+        except BaseException:
+            loaded.close()
+            raise
 
 
 def _named(model: str | os.PathLike[str] | None) -> Path | str | None:

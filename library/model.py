@@ -23,7 +23,9 @@ from .answer import Answer, Rounds
 from .chat import Chat, Given
 from .chat_files import loaded
 from .functions import Functions
+from .images import seen
 from .model_thread import Message, ModelThread, Round
+from .pipeline.model_eyes import ModelEyes
 from .scores import Score
 from .settings import Settings, checked_settings
 
@@ -48,7 +50,9 @@ class Model:
         parallel: int = 1,
         template: str | None = None,
         pooling: Pooling | None = None,
+        mmproj: Path | bool | None = None,
     ) -> None:
+        """mmproj: see `hybrid.load`."""
         self._embedder = model if isinstance(model, Embedder) else None
         self._answering: ModelThread | None = None
         if isinstance(model, Embedder):
@@ -58,7 +62,8 @@ class Model:
             self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
             tokens = special_tokens(model.tokenizer) if template is not None else {}
             given = model.chat_template if template is None else ChatTemplate(template, name="template", tokens=tokens)
-            self._answering = ModelThread(model, parallel, given)
+            eyes = ModelEyes(model, mmproj if isinstance(mmproj, Path) else None, off=mmproj is False)
+            self._answering = ModelThread(model, parallel, given, eyes)
             self._turn, self._close = self._answering.spare, self._answering.close
 
     # --- properties ---
@@ -118,6 +123,7 @@ class Model:
         *,
         tools: Sequence[Given] = (),
         think: bool | None = None,
+        images: Sequence[Any] = (),
         **settings: Unpack[Settings],
     ) -> Chat:
         """Starts a conversation.
@@ -126,11 +132,14 @@ class Model:
         tools     tools that the model may call: Python functions, described to it by name, docstring and types,
                   or descriptions in OpenAI's format, whose calls are returned
         think     whether the model thinks before it answers; None: as its template decides
+        images    pictures that the first question is about, as of `Chat.say`
         settings  of all answers
-        HybridError: the model has no chat template, or a tool is invalid.
+        HybridError: the model has no chat template, a tool is invalid, or a picture cannot be read.
         """
         with advised():
-            return Chat(self.answering, system, tools, think, settings)
+            chat = Chat(self.answering, system, tools, think, settings)
+            chat.pictures = seen(self.answering.eyes, images)
+            return chat
 
     def reply(
         self,
@@ -143,7 +152,8 @@ class Model:
         **settings: Unpack[Settings],
     ) -> Answer:
         """Answers a conversation that the caller keeps, as messages in OpenAI's format. No function is called: the
-        answer has `tool_calls`."""
+        answer has `tool_calls`. A content may be a list of parts, also of {"type": "image", "image": picture}, with
+        pictures as of `Chat.say`."""
         with advised():
             answering, described = self.answering, Functions(tools).tools
             asked = ChatOptions(described, choice_of(tool_choice, described), think=think)

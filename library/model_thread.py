@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hybrid.infer import LoadedModel
@@ -22,6 +23,8 @@ from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError
 
+from .images import with_pictures
+from .pipeline.model_eyes import ModelEyes
 from .settings import CheckedSettings
 
 Message = Mapping[str, Any]
@@ -48,10 +51,14 @@ class Round:
 class ModelThread:
     """The model, the thread and the formats that all answers share. template: None: the model has none."""
 
-    def __init__(self, model: LoadedModel, parallel: int, template: ChatTemplate | None) -> None:
+    def __init__(
+        self, model: LoadedModel, parallel: int, template: ChatTemplate | None, eyes: ModelEyes | None = None
+    ) -> None:
+        """eyes: None: those whose file is beside the model's."""
         self.model, self.template = model, template
         self.service = Service(model, parallel, most_waiting=MOST_WAITING)
-        self.service.on_closed = model.close
+        self.eyes = ModelEyes(model) if eyes is None else eyes
+        self.service.on_closed = partial(_end, self.eyes, model)
         self.spare = threading.Lock()  # guards the sequence that answers do not use
         self.close = weakref.finalize(self, self.service.close)  # also when it is collected, or Python exits
         self.asker = Asker(model.tokenizer, template, model.n_vocab)
@@ -79,11 +86,10 @@ class ModelThread:
 
     def to_messages(self, messages: Sequence[Message], asked: ChatOptions, checked: CheckedSettings) -> Round:
         """Prepares the next message of a conversation: its job, and how it is read. Raises UsageError or TemplateError
-        if the
-        template cannot write the conversation.
+        if the template cannot write the conversation, PictureError if a picture cannot be read.
         """
         dialect = self.dialect
-        exchange = dialect.exchange(messages, asked, self._form(checked))
+        exchange = dialect.exchange(with_pictures(self.eyes, messages), asked, self._form(checked))
         written, thoughts = exchange.prompt, dialect.format.thoughts
         reading = Reading(exchange.reader, thoughts.closing if thoughts else "", written.thinks)
         return self._round(self.asker.messages(written), reading, checked, exchange.rules, exchange)
@@ -111,6 +117,11 @@ class ModelThread:
             made.written = self.asker.note_written(
                 exchange.prompt, exchange.messages, exchange.asked, made.told, made.prompt.ids, job.result
             )
+
+
+def _end(eyes: ModelEyes, model: LoadedModel) -> None:
+    eyes.close()
+    model.close()
 
 
 def with_seed(checked: CheckedSettings, number: int) -> CheckedSettings:

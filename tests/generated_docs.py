@@ -231,11 +231,13 @@ def server_limits() -> str:
     from hybrid.cli.serve import connections, conversations, guards, jobs, request_jobs
     from hybrid.cli.serve.connections import LEAST_READ, SPARE_CONNECTIONS, Bounds
     from hybrid.cli.serve.llama_server import tokens
+    from hybrid.cli.serve.pictures import fetching, sight
     from hybrid.infer.answers.drawing import stop_strings
+    from hybrid.infer.pictures import decode
     from hybrid.quant.ggml.byte_sizes import size_text
 
     default = {name: p.default for name, p in inspect.signature(serve.serve).parameters.items()}
-    bounds = Bounds()
+    bounds, fetcher = Bounds(), fetching.Fetcher()
     rows = [
         ("answers at a time", f"`--parallel`: {default['parallel']}", "they wait"),
         (
@@ -244,7 +246,23 @@ def server_limits() -> str:
             "429, `Retry-After`",
         ),
         ("an answer, with its time in the queue", "`--timeout`: none", "504, or an error in the stream"),
-        ("a body", f"{size_text(guards.MOST_BODY)} in {connections.MOST_CHUNKS} chunks", "413"),
+        (
+            "a body",
+            f"{size_text(guards.MOST_BODY)}, with pictures {size_text(guards.MOST_BODY_SEEING)}, in "
+            f"{connections.MOST_CHUNKS} chunks",
+            "413",
+        ),
+        ("pictures of a request", f"{sight.MOST_PICTURES}, together {size_text(sight.MOST_BYTES)}", "400"),
+        (
+            "a picture",
+            f"{size_text(decode.LIMITS.nbytes)}, {decode.LIMITS.pixels} pixels, {decode.LIMITS.side} on a side",
+            "400, before it is decoded",
+        ),
+        (
+            "a picture that is fetched",
+            f"{fetcher.seconds:g} s with {fetching.MOST_REDIRECTS} redirects; {sight.MOST_FETCHED} at a time",
+            "400; 429",
+        ),
         ("all bodies that are held", size_text(guards.MOST_BODIES), "429"),
         ("a text, per token of the context", f"{jobs.MOST_PER_TOKEN} characters", "400, before it is encoded"),
         ("the head of a request", size_text(bounds.most_head), "431"),

@@ -70,7 +70,7 @@ LIBRARY_ROOMS = (
     ("display", "hub"),  # display for a person; a hub of Hugging Face: names, lists of files, its cache, downloads
     ("pipeline",),  # conversion, quantization and loading in a row, and their cached results
     (  # `import hybrid`
-        "advice", "answer", "chat", "chat_files", "files", "functions", "llm_messages", "llm_plugin",
+        "advice", "answer", "chat", "chat_files", "files", "functions", "images", "llm_messages", "llm_plugin",
         "loading", "model", "model_thread", "scores", "settings",
     ),
 )  # fmt: skip

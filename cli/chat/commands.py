@@ -1,6 +1,14 @@
 """All commands of a chat, in the order of `/help`."""
 
-from . import about_commands, file_commands, model_command, request_commands, setting_commands, turn_commands
+from . import (
+    about_commands,
+    file_commands,
+    model_command,
+    picture_commands,
+    request_commands,
+    setting_commands,
+    turn_commands,
+)
 from .session import ChatCommand
 
 COMMANDS = {
@@ -45,6 +53,12 @@ COMMANDS = {
         "show, change or remove the tools",
         "[FILE|off]",
         request_commands.files_of_tools,
+    ),
+    "/image": ChatCommand(
+        picture_commands.image,
+        "a picture for your next message, as is the path of a picture alone; off: without; alone: list them",
+        "[FILE|off]",
+        picture_commands.picture_files,
     ),
     "/skip": ChatCommand(request_commands.skip, "give no result for the call, and ask something else"),
     "/think": ChatCommand(

@@ -28,12 +28,17 @@ def model(chat: ChatSession, argument: str) -> None:
     after = chat.load(argument)
     try:
         conversation = moved(
-            chat.conversation, after, chat.sampling.params(after.gguf.metadata), chat.template_of(after)
+            chat.conversation,
+            after,
+            chat.sampling.params(after.gguf.metadata),
+            chat.template_of(after),
+            None if chat.eyes_of is None else chat.eyes_of(after),
         )
     except BaseException:
         after.close()
         raise
     chat.conversation, chat.called, chat.results, chat.examples = conversation, None, [], ()
+    chat.pictures = []
     if chat.keeper is not None:
         chat.keeper = chat.keeper.moved_to(conversation)
     before.close()

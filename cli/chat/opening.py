@@ -1,12 +1,14 @@
 """The beginning and end of a chat: its greeting, the saved chat that it continues, the file it is kept in."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.pipeline import models
+from hybrid.pipeline.model_eyes import ModelEyes
 
 from .. import console
 from ..options.answer_options import AnswerOptions
@@ -20,6 +22,7 @@ from .session import ChatSession
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
+    from hybrid.infer.answers.asking.eyes import SeenPicture
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.infer.text.chat_template import ChatTemplate
 
@@ -45,6 +48,7 @@ class Start:
     go_on        continue the last kept chat
     in_template  put messages into the model's chat template, or into `chat_template` (see `chosen_template`)
     is_bundled   no model was named
+    eyes         read pictures for the model; pictures: of the first message
     """
 
     answers: AnswerOptions = field(default_factory=AnswerOptions)
@@ -57,6 +61,8 @@ class Start:
     chat_template: str | None = None
     is_bundled: bool = False
     most_continued: int = -1
+    eyes: ModelEyes | None = None
+    pictures: Sequence["SeenPicture"] = ()
 
 
 def chat(model: "LoadedModel", start: Start) -> None:
@@ -77,6 +83,7 @@ def chat(model: "LoadedModel", start: Start) -> None:
         answers.speculate,
         answers.keep,
         answers.constraint(model),
+        eyes=start.eyes,
     )
     session = ChatSession(
         conversation,
@@ -84,9 +91,11 @@ def chat(model: "LoadedModel", start: Start) -> None:
         COMMANDS,
         sampling=answers.sampling,
         most_is_given=answers.n_predict is not None,
+        pictures=list(start.pictures),
     )
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
     session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path
+    session.eyes_of = ModelEyes
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
     console.paragraph(f"{title(model)}. /help lists commands.")
     for line in told_first(model, start, template, most):

@@ -16,6 +16,7 @@ from ..options.sampling_options import Sampling
 from ..terminal.answer_view import AnswerView, result_prompt, turn_lines
 from ..terminal.code_blocks import CodeText
 from ..terminal.context_shift import tokens_left_out
+from ..terminal.dragged_paths import picture_path
 from ..terminal.line_editing import NO_WORDS, Words
 from ..terminal.reading_line import ReadingLine
 from ..terminal.repetition import STOPS_IT, Repetition
@@ -23,6 +24,7 @@ from ..terminal.terminal import Screen, quiet_keys
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel, Stop
+    from hybrid.infer.answers.asking.eyes import PictureReader, SeenPicture
     from hybrid.infer.answers.chat.reader import AnswerPart
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.conversations.turns import Turn
@@ -65,8 +67,10 @@ class ChatSession:
     sampling  settings given by the user; the model's defaults apply to the others
     most_is_given  the conversation's max_tokens was given by the user
     load      loads another model in the same way
+    eyes_of   the eyes of another model
     in_template  put messages into the model's chat template, if it has one
     examples  messages to suggest to a new user
+    pictures  that come with the next message
     """
 
     conversation: Conversation
@@ -75,9 +79,11 @@ class ChatSession:
     keeper: "Keeper | None" = None
     sampling: Sampling = field(default_factory=Sampling)
     load: "Callable[[str], LoadedModel] | None" = None
+    eyes_of: "Callable[[LoadedModel], PictureReader] | None" = None
     in_template: bool = True
     most_is_given: bool = False
     examples: Sequence[str] = ()
+    pictures: "list[SeenPicture]" = field(default_factory=list)
     n_begun: int = 0  # conversations of this session
     said_so: bool = False  # the note on the context shift was printed
     results: list[str] = field(default_factory=list)  # results so far for the calls of `called`
@@ -124,6 +130,8 @@ class ChatSession:
         name = self.command_of(text)
         if name is not None:
             self.command(name, text[len(name) :].strip())
+        elif self.call is None and (path := picture_path(text)) is not None:
+            self.command("/image", str(path))
         elif text.strip():
             self.tell(text)
         if self.keeper is not None:
@@ -187,7 +195,12 @@ class ChatSession:
         """Adds a question, or the result of a call; answers once all results are known."""
         if self.call is None:
             self.n_begun += self.conversation.turns.head is None
-            self.speak(partial(self.conversation.answer, text))
+            pictures, self.pictures, n = self.pictures, [], len(self.conversation.turns.all)
+            try:
+                self.speak(partial(self.conversation.answer, text, pictures=pictures))
+            finally:
+                if len(self.conversation.turns.all) == n:
+                    self.pictures = pictures  # they are not lost with a question that could not be asked
             self.skipped = None
             return
         self.results.append(text)

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,13 +29,16 @@ from ..options.probability_options import Probabilities
 from ..options.sampling_options import Sampling
 from ..options.stage_options import WorkerOptions
 from ..options.tool_options import Asking, Thoughts, Tools, asking
+from ..options.vision_options import Images
 from ..run.one_text import OneText
 from ..terminal.context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
+    from hybrid.infer.answers.asking.eyes import SeenPicture
     from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch
     from hybrid.infer.loading.options import LoadOptions
+    from hybrid.pipeline.model_eyes import ModelEyes
 
     from ..cluster.prompts import ClusterBatch
 
@@ -103,6 +107,7 @@ def run(
     ] = None,
     *,
     given: Given,
+    images: Images,
     n_predict: Annotated[
         int | None,
         typer.Option(
@@ -149,7 +154,7 @@ def run(
         for_one = {
             "PROMPT": words, "-p": given.prompt, "--state": state, "--continue": kept.go_on, "--json": as_json,
             "--system": framing.system, "--raw": framing.raw is True, "--no-raw": framing.raw is False,
-            "--chat-template": framing.chat_template,
+            "--chat-template": framing.chat_template, "--image": images.image,
         }  # fmt: skip
         _refuse(for_one, "does not go with")
     else:
@@ -160,7 +165,11 @@ def run(
     address = cluster_address(workers.cluster) if workers.stages is None else None
     if model is not None and not model.exists():
         models.named(model)  # before it is said that stdin has no prompt
-    text = None if many is not None else given.text(words or (), as_json=as_json, goes_on=state is not None)
+    if images.image and framing.raw:
+        raise UsageError("--image does not go with --raw: pictures are parts of messages.")
+    pictures = images.files()
+    piped, goes_on = not images.from_stdin, state is not None
+    text = None if many is not None else given.text(words or (), as_json=as_json, goes_on=goes_on, piped=piped)
     kept.check()
     asks = replace(asking(thoughts, tools), parse_special=framing.parse_special is True)
     framing.check(asks)
@@ -168,18 +177,23 @@ def run(
     answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
     options = load_options(machine, precision, checkpoints, n_ctx=n_ctx, lora=lora)
     n_texts = 1 if many is None else batch.parallel or PARALLEL
-    with loaded_for_answers(model, replace(options, n_seq_max=n_texts), workers, guessing) as loaded:
+    with (
+        loaded_for_answers(model, replace(options, n_seq_max=n_texts), workers, guessing) as loaded,
+        closing(images.vision.eyes(loaded)) as eyes,
+    ):
         if many is not None:
             plain = framing.parse_special is False
-            answer_file(loaded, PromptFile(many, answers, batch, asks, options, address, plain=plain))
+            answer_file(loaded, PromptFile(many, answers, batch, asks, options, address, plain=plain, eyes=eyes))
         elif text is None:
-            _chat(loaded, framing, kept, answers, options, asks, is_bundled=model is None)
+            seen = [eyes.read(data, name) for name, data in pictures]
+            _chat(loaded, framing, kept, answers, options, asks, eyes, seen, is_bundled=model is None)
         else:
-            one = OneText(text, answers, state, as_json, parse_special=framing.parse_special is not False)
+            special = framing.parse_special is not False
+            one = OneText(text, answers, state, as_json, parse_special=special, images=pictures)
             if kept.go_on:
-                _continue(loaded, framing, one, asks, is_bundled=model is None)
+                _continue(loaded, framing, one, asks, eyes, is_bundled=model is None)
             else:
-                _answer(loaded, framing, one, asks, is_bundled=model is None, goes_on_raw=kept.is_completion)
+                _answer(loaded, framing, one, asks, eyes, is_bundled=model is None, goes_on_raw=kept.is_completion)
 
 
 def _chat(
@@ -189,10 +203,12 @@ def _chat(
     answers: AnswerOptions,
     options: "LoadOptions",
     asks: Asking,
+    eyes: "ModelEyes",
+    seen: "Sequence[SeenPicture]",
     *,
     is_bundled: bool,
 ) -> None:
-    """Chats in the terminal."""
+    """Chats in the terminal. seen: the pictures of the first message."""
     from ..chat.opening import Start, chat
 
     start = Start(
@@ -206,11 +222,15 @@ def _chat(
         framing.chat_template,
         is_bundled=is_bundled,
         most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
+        eyes=eyes,
+        pictures=seen,
     )
     chat(model, start)
 
 
-def _continue(model: "LoadedModel", framing: Framing, one: OneText, asks: Asking, *, is_bundled: bool) -> None:
+def _continue(
+    model: "LoadedModel", framing: Framing, one: OneText, asks: Asking, eyes: "ModelEyes", *, is_bundled: bool
+) -> None:
     """Answers one message of the last chat with the model."""
     from ..chat import saved_chats
     from ..run.message import OneMessage, answer
@@ -221,11 +241,18 @@ def _continue(model: "LoadedModel", framing: Framing, one: OneText, asks: Asking
     if answers.n_predict is None and template is None:
         answers = replace(answers, n_predict=CHAT_TOKENS_WITHOUT_TEMPLATE)
     one = replace(one, answers=answers, state=saved_chats.last(model))
-    answer(model, OneMessage(one, template, framing.system, asks))
+    answer(model, OneMessage(one, template, framing.system, asks, eyes))
 
 
 def _answer(
-    model: "LoadedModel", framing: Framing, one: OneText, asks: Asking, *, is_bundled: bool, goes_on_raw: bool
+    model: "LoadedModel",
+    framing: Framing,
+    one: OneText,
+    asks: Asking,
+    eyes: "ModelEyes",
+    *,
+    is_bundled: bool,
+    goes_on_raw: bool,
 ) -> None:
     """Answers or continues one text."""
     template = None if framing.raw else chosen_template(
@@ -235,7 +262,9 @@ def _answer(
         from ..run.message import OneMessage, answer
 
         assert template is not None
-        answer(model, OneMessage(one, template, framing.system, asks))
+        answer(model, OneMessage(one, template, framing.system, asks, eyes))
+    elif one.images:
+        raise UsageError(f"{shown(model.path.name)} continues texts here: a picture belongs to a message of a chat.")
     else:
         from ..run.text import complete
 
@@ -255,6 +284,7 @@ class PromptFile:
 
     asking   tools and thoughts for lines that do not set them
     plain    see PromptBatch
+    eyes     read the pictures of messages
     options  how the model was loaded; the workers of `cluster`, which answer instead of this process, load it likewise
     """
 
@@ -265,6 +295,7 @@ class PromptFile:
     options: "LoadOptions"
     cluster: ClusterAddress | None = None
     plain: bool = False
+    eyes: "ModelEyes | None" = None
 
 
 def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
@@ -298,13 +329,17 @@ def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
 
 def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked: PromptFile) -> None:
     """Writes the answers and a summary. by: the batch itself, or the cluster that runs it."""
+    from hybrid.infer.answers.prompt_files.line_pictures import LinePictures
     from hybrid.infer.answers.prompt_files.prompt_files import read_prompts
 
     output, form = asked.batch.output, asked.answers.form
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
     lines = text_options.read_text(asked.file)
-    prompts = read_prompts(lines, shown(asked.file), batch.model, form, batch.forms, asked.asking.over())
+    pictures = None
+    if asked.eyes is not None and asked.cluster is None:  # a cluster's workers have other files
+        pictures = LinePictures(asked.eyes, asked.file.parent)
+    prompts = read_prompts(lines, shown(asked.file), batch.model, form, batch.forms, asked.asking.over(), pictures)
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:

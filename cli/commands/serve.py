@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybrid.pipeline import models
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
 from .. import console
 from ..options import model_argument
@@ -21,13 +21,15 @@ from ..options.loading_options import PoolingName
 from ..options.model_loading import loaded_for_answers
 from ..options.sampling_options import Sampling
 from ..options.served_model import ServedAnswers, ServedLoading
-from ..options.server_options import Address, Capacity, Clients, Keeping, Times, Visible
+from ..options.server_options import Address, Capacity, Clients, Keeping, PictureURLs, Times, Visible
 from ..options.stage_options import WorkerOptions
+from ..options.vision_options import VisionFile
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
+    from hybrid.infer.answers.asking.eyes import Eyes
     from hybrid.infer.answers.batch.service import Service
     from hybrid.infer.evaluate.pooling import Pooling
     from hybrid.infer.loading.options import LoadOptions
@@ -58,6 +60,8 @@ def serve(
     ] = None,
     keeping: Keeping,
     guessing: GuessingBeside,
+    vision: VisionFile,
+    urls: PictureURLs,
     pooling: Annotated[PoolingName | None, typer.Option(help="Pooling of embeddings, as in `hybrid embed`.")] = None,
     answers: ServedAnswers,
     visible: Visible,
@@ -78,6 +82,7 @@ def serve(
     from ..serve.connections import Bounds
     from ..serve.jobs import ServerDefaults
     from ..serve.malloc import return_freed_memory
+    from ..serve.pictures.sight import Sight
     from ..serve.served import Served
 
     return_freed_memory()
@@ -85,19 +90,25 @@ def serve(
     source, asked = answers.chat_template, answers.asked()
     options = loading.options()
     workers.check(loading.machine.pinning)
+    vision.check()
+    fetcher = urls.fetcher()
     with (
         _listening(address) as listener,
         _loaded(model, options, capacity.parallel, pooling, workers, guessing) as loaded,
         kept(loaded, keeping.state_dir, budget) as store,
+        _eyes(loaded, vision) as eyes,
     ):
         name, told = alias or models.name_of(model), Log(log)
         where = listening.url(listener, address.host)
         if not listening.is_local(listener) and not keys:
             console.note(f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)")
-        _announce(told, loaded, name, capacity, where)
+        if fetcher is not None and eyes is None:
+            console.note("warning: the model takes no pictures, so none are fetched from URLs")
+        _announce(told, loaded, name, capacity, where, sees=eyes is not None)
         params = sampling.params(loaded.gguf.metadata)
         defaults = ServerDefaults(answers.n_predict, params, answers.context_shift, asked.think, asked.budget)
         maker = _maker(loaded, source, capacity.most, guessing.given, defaults)
+        maker.sight = Sight(eyes, fetcher)
         with closing(_service(loaded, capacity, store)) as service:
             served = Served(
                 service, maker, name, keys=keys, shared=clients.share_between_keys, cors=tuple(clients.cors or ()),
@@ -119,16 +130,42 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         listening.remove(address.unix)
 
 
-def _announce(log: Log, model: "ServedModel", name: str, capacity: Capacity, where: str) -> None:
-    """Logs the model, the address and the capacity."""
+@contextmanager
+def _eyes(model: "LoadedModel | EncoderModel", vision: VisionFile) -> "Iterator[Eyes | None]":
+    """The model's eyes, open from the start; None: it takes no pictures. A tower that was found beside the model, and
+    that cannot be used, is noted.
+
+    UsageError: the file that --mmproj names is of another model.
+    """
+    from ..serve.embedding import EncoderModel
+
+    if isinstance(model, EncoderModel):
+        if vision.mmproj is not None:
+            raise UsageError(f"--mmproj {shown(vision.mmproj)}: an encoder takes no pictures.")
+        yield None
+        return
+    with closing(vision.eyes(model)) as found:
+        made = None
+        try:
+            made = None if found.path is None else found.open()
+        except HybridError as error:
+            if vision.mmproj is not None:
+                raise
+            console.note(f"warning: pictures are refused: {error}")
+        yield made
+
+
+def _announce(log: Log, model: "ServedModel", name: str, capacity: Capacity, where: str, *, sees: bool) -> None:
+    """Logs the model, the address and the capacity. sees: it takes pictures."""
     from ..serve.embedding import EncoderModel
 
     does = "embeddings" if isinstance(model, EncoderModel) else f"{capacity.parallel} answers at a time"
+    does += ", takes pictures" if sees else ""
     is_web = where.startswith("http") and not isinstance(model, EncoderModel)
     page = f"chat page {where}, " if is_web else ""
     said = f"{model.description}: {page}API {where}/v1, {does}, context {model.n_ctx}; Ctrl-C ends it"
     if log.kind is LogKind.JSON:
-        facts = {"url": where, "model": name, "parallel": capacity.parallel, "queue": capacity.queue}
+        facts = {"url": where, "model": name, "parallel": capacity.parallel, "queue": capacity.queue, "pictures": sees}
         log.say("start", said, **facts, context=model.n_ctx)
     else:
         console.note(said)

@@ -48,11 +48,12 @@ class Given:
 
         return self.file if self.file is not None and self.file.suffix == SUFFIX else None
 
-    def text(self, words: Sequence[str], *, as_json: bool, goes_on: bool) -> str | None:
+    def text(self, words: Sequence[str], *, as_json: bool, goes_on: bool, piped: bool = True) -> str | None:
         """The text, or None for a chat.
 
         words    the arguments after MODEL; they stand for -p
         goes_on  the text may be empty: a state file comes before it
+        piped    stdin may have a part of the text; False: it is a picture
         UsageError: several texts, an unreadable or empty one, or a chat without a terminal.
         """
         both = [name for name, given in (("PROMPT", words), ("-p", self.prompt), ("-f", self.file)) if given]
@@ -61,7 +62,9 @@ class Given:
         prompt = " ".join(words) if words else self.prompt
         if prompt is not None:
             prompt = text_options.checked(prompt, "PROMPT" if words else "-p")
-            return _joined(_unescaped(prompt) if self.escape else prompt, _piped())
+            return _joined(_unescaped(prompt) if self.escape else prompt, _piped() if piped else "")
+        if not piped and (self.file is None or self.file == text_options.STDIN):
+            raise UsageError("there is no prompt, and stdin is a picture. Give the prompt with -p TEXT.")
         if self.file is not None:
             return text_options.read_text(self.file, empty=goes_on)
         if not sys.stdin.isatty():

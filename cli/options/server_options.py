@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from . import text_options
+
+if TYPE_CHECKING:
+    from ..serve.pictures.fetching import Fetcher
 
 GRACE = 5.0
 
@@ -101,6 +104,38 @@ class Visible:
         bool, typer.Option("--slots/--no-slots", help="Answer GET /slots with the requests that are in progress.")
     ] = True
     show_page: Annotated[bool, typer.Option("--page/--no-page", help="Serve a web page for chatting at GET /.")] = True
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PictureURLs:
+    """Whether pictures are fetched from URLs, and from where."""
+
+    allow_image_urls: Annotated[
+        bool,
+        typer.Option(
+            "--allow-image-urls",
+            help="Fetch pictures that requests name by URL, from public addresses at the ports 80 and 443.",
+        ),
+    ] = False
+    image_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image-host",
+            metavar="HOST",
+            help="Fetch pictures from this host, at any port. Its addresses must be public. May be repeated.",
+        ),
+    ] = None
+
+    def fetcher(self) -> "Fetcher | None":
+        """What fetches them; None: nothing is fetched. UsageError: a host is no name of a host."""
+        if not self.allow_image_urls and not self.image_hosts:
+            return None
+        from ..serve.pictures.fetching import Fetcher, host_name
+
+        hosts = {host_name(given): given for given in self.image_hosts or ()}
+        if "" in hosts:
+            raise UsageError(f"--image-host {shown(hosts[''])}: expected the name of a host, without a port.")
+        return Fetcher(self.allow_image_urls, frozenset(hosts))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,9 +19,11 @@ from .text import timings
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
+    from hybrid.infer.answers.asking.eyes import SeenPicture
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.conversations.conversation import Conversation
     from hybrid.infer.text.chat_template import ChatTemplate
+    from hybrid.pipeline.model_eyes import ModelEyes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,6 +38,7 @@ class OneMessage:
     template: "ChatTemplate | None"
     system: str = ""
     asking: Asking = field(default_factory=Asking)
+    eyes: "ModelEyes | None" = None
 
 
 def answer(model: "LoadedModel", asked: OneMessage) -> None:
@@ -45,10 +48,11 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
     one = asked.one
     one.answers.probabilities.check_raw()
     text = one.text.removesuffix("\n")  # which ends a file or a pipe
-    if not text:
+    if not text and not one.images:
         raise UsageError("the message is empty. Give one with -p TEXT or -f FILE.")
     conversation, repetition = _conversation(model, asked), Repetition()
-    last = _stream(conversation, text, repetition, as_json=one.as_json)
+    seen = [asked.eyes.read(data, name) for name, data in one.images] if asked.eyes is not None else []
+    last = _stream(conversation, text, seen, repetition, as_json=one.as_json)
     result, turn = conversation.result, conversation.turns.head
     if result is None or turn is None:  # interrupted while reading the prompt
         raise KeyboardInterrupt
@@ -73,17 +77,21 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
         conversation.save(one.state)
 
 
-def _stream(conversation: "Conversation", text: str, repetition: Repetition, *, as_json: bool) -> str:
-    """Answers `text`, or the calls whose results it is. Prints the answer's text unless `as_json`; returns its last
-    part."""
+def _stream(
+    conversation: "Conversation", text: str, seen: "Sequence[SeenPicture]", repetition: Repetition, *, as_json: bool
+) -> str:
+    """Answers `text` about the pictures `seen`, or the calls whose results it is. Prints the answer's text unless
+    `as_json`; returns its last part."""
     last = ""
     with quiet_keys() as screen, ReadingLine() as progress:
         shown = CodeText(screen)
         calls = conversation.calls
+        if calls and seen:
+            raise UsageError("the chat waits for results of calls, which are texts. Leave the pictures out.")
         if calls:
             parts = conversation.answer_calls(_results(text, calls), progress.step)
         else:
-            parts = conversation.answer(text, progress.step)
+            parts = conversation.answer(text, progress.step, seen)
         for part in parts:
             progress.close()
             repetition.push(part.text)
@@ -108,6 +116,7 @@ def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
         answers.speculate,
         answers.keep,
         answers.constraint(model),
+        eyes=asked.eyes,
     )
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state cannot be saved there. Make it first.")

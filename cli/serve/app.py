@@ -8,7 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from . import cached_conversations, errors, health, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
-from .guards import Bodies, Ending, Heads, Keys, Pages
+from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
 from .llama_server import completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
 from .page import costs
@@ -40,7 +40,7 @@ def create_app(served: Served) -> Starlette:
         middleware.append(Middleware(Pages, hosts=served.hosts, allowed=served.cors))
     middleware += [
         Middleware(Keys, keys=served.keys, is_open=is_page if served.page else None, shared=served.shared),
-        Middleware(Bodies, seconds=served.bounds.body_seconds),
+        Middleware(Bodies, seconds=served.bounds.body_seconds, most=most_body(served)),
     ]
     app = Starlette(
         routes=[*routes(ENDPOINTS), *(page_routes() if served.page else ())],

@@ -22,6 +22,7 @@ from .cache_usage import conversation_id
 from .client import SALT, asked_by
 from .endpoint import Endpoint, get
 from .errors import RequestError
+from .pictures.prompts import prompt_bytes
 from .served import Served
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ FEW, MOST = 100, 1000  # default and largest number of conversations in an answe
 def _entry(branch: Branch, tokenizer: Tokenizer) -> dict[str, Any]:
     ids = [int(token) for token in branch.beginning]
     ids = ids[1:] if ids[0] == tokenizer.bos else ids
-    text = b"".join(map(tokenizer.piece, ids)).decode("utf-8", "replace")
+    text = prompt_bytes(tokenizer, ids).decode("utf-8", "replace")
     return {
         "id": conversation_id(branch.name),
         "object": "conversation",

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from hybrid.infer.answers.asking.asker import Prompt
@@ -64,10 +64,14 @@ class RequestChat:
         """Whether the model's template knows thoughts."""
         return self.dialect.format.thoughts is not None
 
-    @cached_property
     def prompt(self) -> Prompt:
-        """The prompt as the model reads it."""
+        """The prompt as the model reads it. The vision tower reads its pictures."""
         return self.maker.messages(self.written, self.whose)
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens of `prompt`, without recording its use; the vision tower reads no picture."""
+        return self.maker.n_tokens(self.written, self.whose)
 
     def peek(self) -> list[int]:
         """The tokens of `prompt`, without recording its use. RequestError: the text is too long to be encoded."""

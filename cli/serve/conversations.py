@@ -17,6 +17,7 @@ from .client import Client
 from .errors import RequestError
 from .fields import Ignored, ParseSpecial, Strict, Unsupported
 from .jobs import Maker
+from .pictures.parts import GivenPicture, PicturePart, Said, joined
 from .strict import LONGEST_NAME, PassedOver
 
 # variables that the server sets: a request cannot replace them
@@ -36,7 +37,7 @@ _PLACE = re.compile(r"(tools|tool_choice|functions|function_call|messages|docume
 
 
 class TextPart(Strict):
-    """A part of a message with text. Images, audio and files are refused: these models read text only."""
+    """A part of a message with text. Audio, video and files are refused."""
 
     type: Literal["text", "input_text", "output_text"]
     text: str
@@ -71,7 +72,7 @@ class HostedPart(PassedOver):
     type: Literal["redacted_thinking"]
 
 
-Part = Annotated[TextPart | RefusalPart | ThinkingPart | HostedPart, Field(discriminator="type")]
+Part = Annotated[TextPart | RefusalPart | PicturePart | ThinkingPart | HostedPart, Field(discriminator="type")]
 
 
 class FunctionCall(Strict):
@@ -124,10 +125,15 @@ class Message(Strict):
         given = self.tool_calls or []
         return given if self.function_call is None else [*given, MessageCall(function=self.function_call, index=None)]
 
-    def as_message(self) -> dict[str, Any]:
-        """The message in OpenAI's format, with its text as one string."""
+    def said(self, place: str) -> str | list[Said]:
+        """The text; or texts and pictures. place: of the message in the body."""
+        if not isinstance(self.content, list):
+            return self.content or ""
+        return joined(_said(part, f"{place}.content.{at}") for at, part in enumerate(self.content))
+
+    def as_message(self, content: object) -> dict[str, Any]:
+        """The message in OpenAI's format."""
         parts = self.content if isinstance(self.content, list) else []
-        text = self.content if isinstance(self.content, str) else "".join(map(_text_of, parts))
         thoughts = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
         role = {"developer": "system", "function": "tool"}.get(self.role, self.role)  # OpenAI's newer and older names
         more = {
@@ -138,14 +144,33 @@ class Message(Strict):
         }
         return {
             "role": role,
-            "content": text or self.refusal or "",
+            "content": content or self.refusal or "",
             **{name: value for name, value in more.items() if value},
         }
 
 
-def _text_of(part: Part) -> str:
-    """The text that a part adds to its message."""
+def _said(part: Part, place: str) -> Said:
+    """What a part adds to its message."""
+    if isinstance(part, PicturePart):
+        return part.given(place)
     return part.text if isinstance(part, TextPart) else part.refusal if isinstance(part, RefusalPart) else ""
+
+
+def messages_of(given: Sequence[Message], maker: Maker, whose: Client) -> list[dict[str, Any]]:
+    """The messages in OpenAI's format, with their pictures decoded. RequestError: a picture cannot be read."""
+    contents = [message.said(f"messages.{at}") for at, message in enumerate(given)]
+    pictures = [part for content in contents for part in content if isinstance(part, GivenPicture)]
+    seen = iter(maker.sight.seen(pictures, whose.owner) if pictures else ())
+
+    def as_openais(content: str | list[Said]) -> Any:
+        if isinstance(content, str):
+            return content
+        return [
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "image": next(seen)}
+            for part in content
+        ]
+
+    return [message.as_message(as_openais(content)) for message, content in zip(given, contents, strict=True)]
 
 
 class ConversationFields(Strict):
@@ -243,7 +268,7 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Client, *, think: boo
         )
     variables, continues = _variables(body), _continues(body)
     answers = continues or body.add_generation_prompt is not False
-    messages = [message.as_message() for message in body.messages]
+    messages = messages_of(body.messages, maker, whose)
     if think is None:
         # an effort is passed on to the template
         think = variables.get("enable_thinking", maker.defaults.think if body.reasoning_effort is None else None)

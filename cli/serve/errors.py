@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from hybrid.infer.answers.batch.job import PromptTooLongError
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.constraints.forms import TooManyFormsError
-from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError, shown
+from hybrid.quant.ggml.errors import HybridError, PictureError, TemplateError, UsageError, shown
 
 LONGEST_PATH = 80  # characters of a path that a message shows
 # routes of ollama and of OpenAI's servers -> ours for the same purpose
@@ -82,7 +82,7 @@ def of_exception(error: Exception) -> JSONResponse:
         return response(503, "the model no longer answers")
     if isinstance(error, PromptTooLongError):
         return _too_long(error)
-    if isinstance(error, UsageError | TemplateError):
+    if isinstance(error, UsageError | TemplateError | PictureError):
         return response(400, str(error))
     if isinstance(error, ClientDisconnect):
         return response(499, "the client has gone")

@@ -13,6 +13,7 @@ from .errors import RequestError
 from .served import Served
 
 MOST_BODY = 32 << 20
+MOST_BODY_SEEING = 2 * MOST_BODY  # if the model takes pictures: clients send all of a conversation with each question
 MOST_BODIES = 8 * MOST_BODY  # of all requests in progress or waiting
 OPEN_PATHS = ("/health", "/v1/health")  # need no key
 
@@ -20,6 +21,11 @@ OPEN_PATHS = ("/health", "/v1/health")  # need no key
 def header(scope: Scope, name: bytes) -> str | None:
     """The last header of this name."""
     return next((value.decode("latin-1") for key, value in reversed(scope["headers"]) if key == name), None)
+
+
+def most_body(served: Served) -> int:
+    """The most bytes of a body."""
+    return MOST_BODY_SEEING if served.sees else MOST_BODY
 
 
 class Guard:
@@ -155,18 +161,18 @@ class Heads(Guard):
 
 
 class Bodies(Guard):
-    """Limits bodies: 413 for more than MOST_BODY bytes, with or without a Content-Length; 408 for one that arrives too
+    """Limits bodies: 413 for more than `most` bytes, with or without a Content-Length; 408 for one that arrives too
     slowly; 429 if the bodies of all requests together are too large."""
 
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, seconds: float, most: int) -> None:
         super().__init__(app)
-        self.seconds = seconds
+        self.seconds, self.most = seconds, most
         self._held = 0  # bytes of all bodies in memory
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
         stated = header(scope, b"content-length") or "0"
-        if not stated.isdigit() or len(stated) > 18 or int(stated) > MOST_BODY:
-            response = errors.response(413, f"the body is larger than {MOST_BODY} bytes")
+        if not stated.isdigit() or len(stated) > 18 or int(stated) > self.most:
+            response = errors.response(413, f"the body is larger than {self.most} bytes")
             await errors.for_path(scope["path"], response)(scope, receive, send)
             return
         body = _Body(self, receive)
@@ -204,6 +210,6 @@ class _Body:
         more = len(message.get("body", b""))
         self.size += more
         self.bodies.hold(more)
-        if self.size > MOST_BODY:
-            raise RequestError(f"the body is larger than {MOST_BODY} bytes", status=413)
+        if self.size > self.bodies.most:
+            raise RequestError(f"the body is larger than {self.bodies.most} bytes", status=413)
         return message

@@ -9,6 +9,15 @@ from . import errors
 from .endpoint import get
 from .served import Served
 
+COMPLETION, MULTIMODAL, EMBEDDING = "completion", "multimodal", "embedding"  # llama-server's words
+
+
+def _capabilities(served: Served) -> list[str]:
+    """What the model can do, in llama-server's words."""
+    if served.is_encoder:
+        return [EMBEDDING]
+    return [COMPLETION, MULTIMODAL] if served.sees else [COMPLETION]
+
 
 async def health(served: Served, _: Request) -> Response:
     """200 while requests are answered, 503 afterwards."""
@@ -24,6 +33,11 @@ def _model_entry(served: Served) -> dict[str, Any]:
         "object": "model",
         "created": int(served.started),
         "owned_by": "hybrid",
+        "capabilities": _capabilities(served),
+        "architecture": {
+            "input_modalities": ["text", "image"] if served.sees else ["text"],
+            "output_modalities": ["embeddings"] if served.is_encoder else ["text"],
+        },
         "meta": {
             "n_vocab": model.n_vocab,
             "n_ctx": model.n_ctx,
@@ -36,7 +50,8 @@ def _model_entry(served: Served) -> dict[str, Any]:
 
 async def models(served: Served, _: Request) -> Response:
     """A list with the one model that is served."""
-    return JSONResponse({"object": "list", "data": [_model_entry(served)]})
+    known = {"name": served.name, "model": served.name, "type": "model", "capabilities": _capabilities(served)}
+    return JSONResponse({"object": "list", "data": [_model_entry(served)], "models": [known]})
 
 
 async def model(served: Served, request: Request) -> Response:

@@ -1,14 +1,15 @@
 """Runs work of a request in a thread that ends soon after the client has gone."""
 
 import asyncio
-import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from hybrid.infer.text.stops import stopped_by
+from hybrid.infer.text.stops import Gone, stopped_by
 
 from .streaming import unless_disconnected
 
@@ -19,11 +20,11 @@ T = TypeVar("T")
 async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """The result of `function`. RequestError: the client has gone. Rendering and encoding stop early, other work runs
     to its end."""
-    over = threading.Event()
+    over = Gone()
 
     async def work() -> T:
-        with stopped_by(over.is_set):  # the thread runs in this context
-            thread = asyncio.ensure_future(run_in_threadpool(function, *arguments, **named))
+        with stopped_by(over):  # the thread runs in this context
+            thread = asyncio.ensure_future(_started(request, partial(function, *arguments, **named)))
         thread.add_done_callback(
             lambda ended: ended.cancelled() or ended.exception()
         )  # otherwise asyncio logs an unretrieved exception
@@ -34,3 +35,13 @@ async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P
             await asyncio.wait({thread})
 
     return await unless_disconnected(request, work())
+
+
+def _started(request: Request, function: Callable[[], T]) -> Awaitable[T]:
+    """The work in a thread. Where a request's pictures may wait for others' pictures, it has threads of its own: those
+    of Starlette are for the streams also."""
+    app = request.scope.get("app")
+    threads = None if app is None else app.state.served.threads
+    if threads is None:
+        return run_in_threadpool(function)
+    return asyncio.get_running_loop().run_in_executor(threads, copy_context().run, function)

@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.asking.asker import AnswerSettings, Asker, Prompt
 from hybrid.infer.answers.asking.ledger import Ledger
 from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.batch.job import PromptTooLongError
 from hybrid.infer.answers.chat.dialect import AnswerRules, Dialect
 from hybrid.infer.answers.chat.prompting import ChatPrompt
 from hybrid.infer.answers.drawing.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.program.threads import Interrupted, Stop
 from hybrid.infer.text.chat_template import ChatTemplate
-from hybrid.infer.text.stops import stopped_by
+from hybrid.infer.text.stops import GoneError, look, stopped_by, telling
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .backend import ServedModel
@@ -23,7 +25,11 @@ from .client import Client
 from .errors import RequestError
 from .fields import AnswerFields
 from .forms import compiled, form_of
+from .pictures.sight import Sight
 from .samplers import sampling
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.asking.eyes import SeenPicture
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class Maker:
 
     most       limit on answers per request: more than run and wait together can never fit
     speculate  guess tokens if it pays, unless a request says otherwise
+    sight      reads pictures
     """
 
     model: ServedModel
@@ -68,6 +75,7 @@ class Maker:
     most: int
     speculate: bool = True
     defaults: ServerDefaults = ServerDefaults()
+    sight: Sight = field(default_factory=Sight)
 
     def __post_init__(self) -> None:
         self.asker = Asker(self.model.tokenizer, self.template, self.model.n_vocab)
@@ -87,12 +95,34 @@ class Maker:
     def messages(self, written: ChatPrompt, whose: Client) -> Prompt:
         """The prompt for messages that the template has written."""
         self.check_length(written.text)
+        if written.pictures:
+            self._look_at(written.pictures, self.n_tokens(written, whose))
         return self.asker.messages(written, owner=whose.owner, drawn=whose.drawn)
+
+    def n_tokens(self, written: ChatPrompt, whose: Client) -> int:
+        """The number of tokens of that prompt, without recording their use."""
+        self.check_length(written.text)
+        return self.asker.n_tokens(written, owner=whose.owner, drawn=whose.drawn)
+
+    def _look_at(self, pictures: "Sequence[SeenPicture]", n: int) -> None:
+        """Lets the vision tower read the pictures of a prompt of n tokens; stops when the client has gone.
+        PromptTooLongError: nothing was read."""
+        if n > self.model.n_ctx:
+            raise PromptTooLongError(n, self.model.n_ctx)
+        for picture in pictures:
+            look()
+            stop = Stop()
+            try:
+                with telling(stop.set):
+                    picture.runs(stop=stop)
+            except Interrupted:
+                look()
+                raise GoneError("nobody waits for this picture any more.") from None
 
     def peek(self, written: ChatPrompt, whose: Client) -> list[int]:
         """The tokens of that prompt, without recording their use."""
         self.check_length(written.text)
-        return self.asker.encoded(written.text, peek=True, owner=whose.owner, drawn=whose.drawn).ids
+        return self.asker.peeked(written, owner=whose.owner, drawn=whose.drawn)
 
     def check_length(self, text: str) -> None:
         """RequestError: the text is too long for the context in any encoding; checked before encoding, which takes
@@ -125,12 +155,23 @@ class Maker:
         self.check_number(prompt)
         return [text(one) if isinstance(one, str) else Prompt(one) for one in prompt]
 
-    def text(self, text: str, whose: Client, *, plain: bool = False, add_special: bool = True) -> Prompt:
-        """A raw prompt. plain: control tokens written in the text stay text; not add_special: without BOS and EOS."""
+    def text(
+        self,
+        text: str,
+        whose: Client,
+        *,
+        plain: bool = False,
+        add_special: bool = True,
+        pictures: "Sequence[SeenPicture]" = (),
+    ) -> Prompt:
+        """A raw prompt. plain: control tokens written in the text stay text; not add_special: without BOS and EOS.
+        pictures: whose texts it has, in order."""
         self.check_length(text)
+        if pictures:
+            self._look_at(pictures, sum(picture.features for picture in pictures))
         if not add_special:
             return Prompt(self.model.tokenizer.encode(text, add_special=False, parse_special=not plain))
-        return self.asker.text(text, plain=plain, owner=whose.owner, drawn=whose.drawn)
+        return self.asker.text(text, plain=plain, owner=whose.owner, drawn=whose.drawn, seen=pictures)
 
     def check_number(self, prompts: list[Any]) -> None:
         """RequestError: more prompts than the server can answer at a time."""
@@ -201,8 +242,11 @@ class Maker:
         for an
         answer of `most` tokens). Raises UsageError if a token is outside the vocabulary.
         """
-        check_tokens(prompt.ids, self.model.n_vocab)
+        if not prompt.pictures:  # a client may not name a picture's tokens
+            check_tokens(prompt.ids, self.model.n_vocab)
         last = request.truncate_prompt_tokens
+        if last is not None and prompt.pictures:
+            raise RequestError("truncate_prompt_tokens and pictures exclude each other", param="truncate_prompt_tokens")
         if last == 0:
             raise RequestError("truncate_prompt_tokens = 0 leaves no prompt", param="truncate_prompt_tokens")
         if last == -1:

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from . import errors
 from .endpoint import Endpoint, get
-from .guards import MOST_BODY, OPEN_PATHS
+from .guards import OPEN_PATHS
 from .served import Served
 
 _TEXT, _NULL = {"type": "string"}, {"type": "null"}
@@ -23,7 +23,7 @@ _WHY = {
     401: "The key is missing or wrong.",
     404: "There is no such thing.",
     408: "The body did not come in time.",
-    413: f"The body is larger than {MOST_BODY} bytes.",
+    413: "The body is too large.",
     429: "As many requests wait as may; Retry-After says in how many seconds to try again.",
     500: "An error inside the server.",
     501: "The server was started without an option that this route needs.",

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from hybrid.infer.answers.batch.service import Service
@@ -16,6 +17,8 @@ from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
 from .request_log import RequestLog
 from .warning_log import WarningLog
+
+SPARE_THREADS = 40  # beside one for each request that runs or waits
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Served:
     counting  lock for counting the tokens of a conversation: one at a time
     told      warnings that were logged, by client
 
+    threads   prepare requests whose pictures wait for each other; None: no request does
     embedding makes embeddings; None: the model was loaded without a sequence for them
     """
 
@@ -62,6 +66,8 @@ class Served:
     told: WarningLog = field(default_factory=WarningLog)
 
     def __post_init__(self) -> None:
+        most = SPARE_THREADS + self.maker.most
+        self.threads = ThreadPoolExecutor(most, "requests") if self.sees else None
         self.embedding: Embedding | None = None
         if isinstance(self.model, EncoderModel):
             self.embedding = Embedding(self.service, self.model)
@@ -76,6 +82,11 @@ class Served:
     def is_encoder(self) -> bool:
         """Whether the model makes embeddings only."""
         return isinstance(self.model, EncoderModel)
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model takes pictures."""
+        return self.maker.sight.eyes is not None
 
     @property
     def model(self) -> ServedModel:

@@ -114,7 +114,8 @@ def turn_lines(turn: "Turn") -> list[str]:
         calls = [call for call, _ in turn.results]
         lines = [f"{result_prompt(calls, n)}{result}" for n, (_, result) in enumerate(turn.results)]
     else:
-        lines = [f"> {turn.question}".rstrip("\n")]
+        lines = [f"> [{picture.title}]" for picture in turn.pictures]
+        lines += [f"> {turn.question}".rstrip("\n")] if turn.question or not lines else []
     answer = turn.answer
     if answer.thoughts:
         lines.append(f"(thought for {_tokens(answer.n_thought)})")

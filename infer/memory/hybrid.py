@@ -61,7 +61,7 @@ def plan_memory(
     return (make or HybridMemory)(specs, n_seq_max, n_ctx, kind, spare // page if page else 0, n_rows)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Move:
     """A run that appends `n` tokens to the `past` tokens of a sequence.
 

@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,18 @@ def decode(data: bytes, name: str = "the picture", limits: PictureLimits = LIMIT
     header = checked_header(data, name, limits)
     with _decoding(name, header.kind):
         return _turned(_over_white(_stored(data, header, name), name), header.orientation)
+
+
+def file_bytes(path: Path, limits: PictureLimits = LIMITS) -> bytes:
+    """The content of a picture's file. PictureError: it cannot be read, or is too large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limits.nbytes + 1)
+    except OSError as error:
+        raise PictureError(f"{shown(path)}: {error.strerror}.") from None
+    if len(data) > limits.nbytes:
+        raise PictureError(f"{shown(path)} has more than {limits.nbytes} bytes. Give a smaller file.")
+    return data
 
 
 def checked_header(data: bytes, name: str = "the picture", limits: PictureLimits = LIMITS) -> PictureHeader:

@@ -105,6 +105,11 @@ class PictureProcessor(ABC, Generic[S]):
         return self.settings.image_token
 
     @property
+    def written(self) -> str:
+        """The placeholder, with the text around it that a chat template of the model writes."""
+        return self.placeholder
+
+    @property
     def block(self) -> int:
         """Patches of a side of the blocks that patches are ordered by; 1: raster order."""
         return 1

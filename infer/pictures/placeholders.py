@@ -6,12 +6,21 @@ tokenized, since newlines in that text join with their neighbours.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import PictureError
 
-from .pixels import PictureLayout
+if TYPE_CHECKING:
+    from .pixels import PictureLayout
+
+
+class InText(Protocol):
+    """What has a text in a prompt: a layout, or a picture."""
+
+    @property
+    def text(self) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +36,7 @@ class PicturePlace:
     at: np.ndarray
 
 
-def expanded(text: str, placeholder: str, layouts: Sequence[PictureLayout]) -> str:
+def expanded(text: str, placeholder: str, layouts: Sequence[InText]) -> str:
     """A rendered chat template, with the text of its pictures in place of the placeholders. PictureError: it has not as
     many placeholders as there are pictures."""
     parts = text.split(placeholder)
@@ -39,7 +48,7 @@ def expanded(text: str, placeholder: str, layouts: Sequence[PictureLayout]) -> s
     return parts[0] + "".join(layout.text + part for layout, part in zip(layouts, parts[1:], strict=True))
 
 
-def places(ids: Sequence[int], image_token: int, layouts: Sequence[PictureLayout]) -> list[PicturePlace]:
+def places(ids: Sequence[int], image_token: int, layouts: "Sequence[PictureLayout]") -> list[PicturePlace]:
     """The places of pictures in a tokenized prompt. PictureError: there are other image tokens in it."""
     (found,) = np.nonzero(np.asarray(ids) == image_token)
     expected = sum(layout.features for layout in layouts)

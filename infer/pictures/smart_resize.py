@@ -29,6 +29,10 @@ class SmartResize(PictureProcessor[SmartResizeSettings]):
     """A tile of the picture's ratio; patches are ordered by features: blocks of merge_size x merge_size."""
 
     @property
+    def written(self) -> str:
+        return f"<|vision_start|>{self.placeholder}<|vision_end|>"
+
+    @property
     def block(self) -> int:
         return self.settings.merge_size
 

@@ -4,7 +4,7 @@ templates, continuations. They differ in whether special tokens are parsed and B
 
 from typing import TYPE_CHECKING
 
-from .literal_text import BREAK
+from .literal_text import BREAK, NAME_DIGITS, NAMED
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -24,14 +24,13 @@ def document_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
 
 def rendered_ids(tokenizer: "Tokenizer", text: str, at: int = 0) -> list[int]:
     """Ids of a rendered chat template or of a raw prompt. Special tokens are parsed, except where LiteralText has put
-    BREAK; BOS is not added if the text begins with it.
+    BREAK; BOS is not added if the text begins with it, and names of pictures have no tokens.
 
     at: encode only text[at:], where a token must begin
     """
     written = tokenizer.bos is not None and text.startswith(tokenizer.piece(tokenizer.bos).decode("utf-8", "replace"))
-    return tokenizer.encode(
-        text[at:], add_special=not written, parse_special=True, continues=at > 0, dropped=BREAK if BREAK in text else ""
-    )
+    dropped = (BREAK if BREAK in text else "") + (NAMED + NAME_DIGITS if NAMED in text else "")
+    return tokenizer.encode(text[at:], add_special=not written, parse_special=True, continues=at > 0, dropped=dropped)
 
 
 def continuation_ids(tokenizer: "Tokenizer", text: str, *, parse_special: bool = False) -> list[int]:

@@ -5,6 +5,9 @@ text must not: whoever writes it could end the turn and begin one of the system.
 that Unicode assigns to nobody, into such text before the template sees it; `rendered_ids` finds no token there and
 drops BREAK. Trimming, cutting and JSON in the template leave it in place. A text that is quoted again stays the same;
 a BREAK that a message brings along is dropped like ours.
+
+The name of a picture is written beside its token in the same way (`named`), so that texts with different pictures
+differ.
 """
 
 from bisect import bisect_left
@@ -19,12 +22,19 @@ if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
 BREAK = "\ufdd0"
+NAMED = "\ufdd1"  # begins a name
+NAME_DIGITS = "".join(map(chr, range(0xFDE0, 0xFDF0)))  # also of nobody
 LONGEST = 64  # characters of a control token's text that are looked for at the end of a text
 
 
 def without_breaks(text: str) -> str:
     """The text without BREAK, as a person reads it."""
     return text.replace(BREAK, "")
+
+
+def named(name: bytes) -> str:
+    """A name that `rendered_ids` drops from a text."""
+    return NAMED + "".join(NAME_DIGITS[int(digit, 16)] for digit in name.hex())
 
 
 class LiteralText:

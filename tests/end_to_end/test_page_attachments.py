@@ -121,7 +121,7 @@ def test_a_file_without_words(chat: ChatPage, script: Script) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("x.png", b"\x89PNG\r\n", "x.png: not a text file in UTF-8."),
+        ("x.png", b"\x89PNG\r\n", "x.png: this model takes no pictures."),
         ("zero.bin", b"a\0b", "zero.bin: not a text file in UTF-8."),
         ("latin.txt", "caf\u00e9".encode("latin-1"), "latin.txt: not a text file in UTF-8."),
         (

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
 from chat_page import ChatPage, chat, long_chat, opened, server  # noqa: F401  fixtures
+from http_server import Server, drawing_held
 from scripted_chat import CALL, TOOLS, WITH_THOUGHTS, Script, served
 
 from hybrid.infer import LoadedModel
@@ -50,27 +51,31 @@ def test_a_question_is_answered_again(chat: ChatPage, script: Script) -> None:
     assert chat.texts == ["One?", "Third."]
 
 
-def test_enter_while_an_answer_is_written_sends_the_text_afterwards(chat: ChatPage, script: Script) -> None:
+def test_enter_while_an_answer_is_written_sends_the_text_afterwards(
+    chat: ChatPage, server: Server, script: Script
+) -> None:
     """A change of the text prevents that."""
     words = " ".join(f"word{i}" for i in range(60))
     script.say(words)
     script.say("Second.")
-    chat.ask("One?", wait=False)
-    chat.field.fill("Two?")
-    chat.field.press("Enter")
     note = chat.page.locator("#composer-note")
-    note.wait_for()
-    assert "sent when the answer is complete" in note.inner_text()
+    with drawing_held(server):
+        chat.ask("One?", wait=False)
+        chat.field.fill("Two?")
+        chat.field.press("Enter")
+        note.wait_for()
+        assert "sent when the answer is complete" in note.inner_text()
     chat.until_shown("Second.")
     chat.until_ended()
     assert chat.texts == ["One?", words, "Two?", "Second."] and not note.is_visible()
     script.say(words)
-    chat.ask("Three?", wait=False)
-    chat.field.fill("Four")
-    chat.field.press("Enter")
-    note.wait_for()
-    chat.field.press("!")
-    assert not note.is_visible()
+    with drawing_held(server):
+        chat.ask("Three?", wait=False)
+        chat.field.fill("Four")
+        chat.field.press("Enter")
+        note.wait_for()
+        chat.field.press("!")
+        assert not note.is_visible()
     chat.until_ended()
     assert chat.field.input_value() == "Four!" and len(chat.texts) == 6
 

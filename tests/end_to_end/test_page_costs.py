@@ -94,6 +94,18 @@ def test_one_refusal_is_that_one_s(server: Server) -> None:
     assert "an answer to nothing" in told[1]["error"] and "exceeds" in told[2]["error"]
 
 
+def test_pictures_by_name(server: Server) -> None:
+    """This model takes none; a name without a picture is a bad URL; odd bodies are refused as ever."""
+    part = {"type": "image_url", "image_url": {"url": "picture:a"}}
+    one = {"messages": [{"role": "user", "content": [part]}]}
+    (told,) = post(server, "/page/costs", conversations=[one], pictures={"a": "data:image/png;base64,AAAA"})["costs"]
+    assert "this model takes no pictures" in told["error"]
+    for pictures in (["a"], {"a": 1}):
+        assert server.error(400, "/page/costs", {"conversations": [one], "pictures": pictures})["param"]
+    for odd in ([7], [{"messages": 7}], [{"messages": [7]}], [{"messages": [{"role": "user", "content": [7]}]}]):
+        server.error(400, "/page/costs", {"conversations": odd, "pictures": {"a": "b"}})
+
+
 def test_bodies_that_are_refused(server: Server, model: LoadedModel) -> None:
     one = {"messages": ASKED}
     assert "64" in str(server.error(400, "/page/costs", {"conversations": [one] * 65})["message"])

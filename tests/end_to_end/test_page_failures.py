@@ -22,7 +22,7 @@ def trouble(chat: ChatPage) -> str:
     """The error of the last answer: one line."""
     alert = chat.messages.last.get_by_role("alert")
     alert.wait_for()
-    line: str = alert.locator("p").inner_text()
+    line: str = alert.locator("p").text_content()  # inner_text() may be "" until it has been laid out
     assert line and "\n" not in line
     return line
 

@@ -105,7 +105,7 @@ def test_anthropics_errors(server: Server, claude: "anthropic.Anthropic", files:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
     for more, says in (
         ({"messages": HELLO, "thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
-        ({"messages": [{"role": "user", "content": [image]}]}, "messages.0.content.0.type: "),
+        ({"messages": [{"role": "user", "content": [image]}]}, "messages.0.content.0: this model takes no pictures"),
         ({"messages": []}, "messages: "),
         ({"messages": HELLO, "extra_body": {"temperature": -1}}, "temperature: "),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, "512"),
@@ -221,7 +221,8 @@ def test_what_responses_refuse(server: Server) -> None:
         with pytest.raises(BadRequestError, match=name):
             server.openai.responses.create(model="tiny", input="a", extra_body={name: value})
     image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
-    assert "input_image" in str(server.error(400, "/v1/responses", {"input": image})["message"])
+    says = "input.0.content.0: this model takes no pictures"
+    assert says in str(server.error(400, "/v1/responses", {"input": image})["message"])
 
 
 def test_fields_that_are_passed_over(server: Server) -> None:

@@ -106,7 +106,7 @@ def test_prompts_of_every_shape(server: Server) -> None:
     for wrong, says in (
         ([], "found an empty list"),
         ([1, {"prompt_string": "a"}], "cannot hold other prompts"),
-        ({"prompt_string": "a", "multimodal_data": ["x"]}, "multimodal_data"),
+        ({"prompt_string": "a", "multimodal_data": ["x"]}, "prompt.multimodal_data: this model takes no pictures"),
         (["a"] * 7, "7 prompts, this server takes 6"),
         ([True], "prompt"),
         ("word " * 600, "exceeds the available context size of 256 tokens"),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..fields import Ignored, Strict
+from ..pictures.parts import GivenPicture, Said, as_content
 from ..strict import PassedOver, other_than
 
 
@@ -44,7 +45,36 @@ class ToolReferenceBlock(PassedOver):
     type: Literal["tool_reference"]
 
 
-Result = Annotated[TextBlock | ToolReferenceBlock, Field(discriminator="type")]
+class Base64Source(Strict):
+    """A picture's file as base64. Its type is read from its first bytes."""
+
+    type: Literal["base64"]
+    data: str
+    media_type: Ignored
+
+
+class URLSource(Strict):
+    """A picture's URL: a data URL, or another one if the server fetches pictures."""
+
+    type: Literal["url"]
+    url: str
+
+
+class ImageBlock(Strict):
+    """A picture. Files of Anthropic's servers are refused."""
+
+    type: Literal["image"]
+    source: Annotated[Base64Source | URLSource, Field(discriminator="type")]
+    cache_control: Ignored
+
+    def given(self, place: str) -> GivenPicture:
+        """The picture. place: of this block."""
+        if isinstance(self.source, Base64Source):
+            return GivenPicture(place, self.source.data, is_base64=True)
+        return GivenPicture(place, self.source.url)
+
+
+Result = Annotated[TextBlock | ImageBlock | ToolReferenceBlock, Field(discriminator="type")]
 
 
 class ToolResultBlock(Strict):
@@ -66,8 +96,7 @@ class CompactionBlock(Strict):
 
 
 class HostedBlock(PassedOver):
-    """A record of a tool that Anthropic's servers ran. Images, documents and files are not among these, and are
-    refused."""
+    """A record of a tool that Anthropic's servers ran. Documents and files are not among these, and are refused."""
 
     type: Literal[
         "redacted_thinking",
@@ -84,7 +113,7 @@ class HostedBlock(PassedOver):
 
 
 Block = Annotated[
-    TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | CompactionBlock | HostedBlock,
+    TextBlock | ImageBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | CompactionBlock | HostedBlock,
     Field(discriminator="type"),
 ]
 
@@ -125,33 +154,47 @@ class InputChoice(Strict):
     disable_parallel_tool_use: bool | None = None
 
 
-def text_of(content: str | Sequence[TextBlock | ToolReferenceBlock] | None) -> str:
+def text_of(content: str | Sequence[TextBlock]) -> str:
     """The text of a content, as one string."""
+    return content if isinstance(content, str) else "".join(block.text for block in content)
+
+
+def _result(content: str | Sequence[Result] | None, place: str) -> str | list[dict[str, Any]]:
+    """The content of a call's result. place: in the body."""
     if isinstance(content, str):
         return content
-    return "".join(block.text for block in content or () if isinstance(block, TextBlock))
+    said: list[Said] = []
+    for at, block in enumerate(content or ()):
+        if isinstance(block, TextBlock):
+            said.append(block.text)
+        elif isinstance(block, ImageBlock):
+            said.append(block.given(f"{place}.{at}"))
+    return as_content(said)
 
 
 def messages_of(given: list[InputMessage]) -> list[dict[str, Any]]:
     """The conversation as OpenAI's messages: each result of a call becomes a message, in the order of the blocks."""
-    return [message for each in given for message in _messages(each)]
+    return [message for at, each in enumerate(given) for message in _messages(each, f"messages.{at}.content")]
 
 
-def _messages(given: InputMessage) -> Iterator[dict[str, Any]]:
+def _messages(given: InputMessage, place: str) -> Iterator[dict[str, Any]]:
     if isinstance(given.content, str):
         yield {"role": given.role, "content": given.content}
         return
-    waiting: dict[str, Any] = {}
-    for block in given.content:
+    waiting, said = dict[str, Any](), list[Said]()
+    for at, block in enumerate(given.content):
         if isinstance(block, ToolResultBlock):
-            if waiting:
-                yield {"role": given.role, "content": "", **waiting}
-            waiting = {}
-            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": text_of(block.content)}
+            if waiting or said:
+                yield {"role": given.role, "content": as_content(said), **waiting}
+            waiting, said = {}, []
+            content = _result(block.content, f"{place}.{at}.content")
+            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
         elif isinstance(block, TextBlock):
-            waiting["content"] = waiting.get("content", "") + block.text
+            said.append(block.text)
+        elif isinstance(block, ImageBlock):
+            said.append(block.given(f"{place}.{at}"))
         elif isinstance(block, CompactionBlock):
-            waiting["content"] = waiting.get("content", "") + (block.content or "")
+            said.append(block.content or "")
         elif isinstance(block, ThinkingBlock):
             waiting["reasoning_content"] = waiting.get("reasoning_content", "") + block.thinking
         elif isinstance(block, ToolUseBlock):
@@ -159,8 +202,8 @@ def _messages(given: InputMessage) -> Iterator[dict[str, Any]]:
             arguments = block.input if is_cut else json.dumps(block.input, ensure_ascii=False)
             call = {"id": block.id, "function": {"name": block.name, "arguments": arguments}}
             waiting.setdefault("tool_calls", []).append(call)
-    if waiting or not given.content:
-        yield {"role": given.role, "content": "", **waiting}
+    if waiting or said or not given.content:
+        yield {"role": given.role, "content": as_content(said), **waiting}
 
 
 def tools_as_openais(given: Sequence[InputTool | OtherTool]) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@
 import json
 import re
 import uuid
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from .. import errors
 from ..cache_usage import cache_usage
 from ..chats import arguments_of
 from ..client import Client, asked_by
+from ..conversations import chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, Strict
@@ -38,6 +39,8 @@ from .blocks import (
     text_of,
     tools_as_openais,
 )
+
+T = TypeVar("T")
 
 PATH = "/v1/messages"
 STOP_REASON = {
@@ -112,8 +115,8 @@ class MessagesRequest(CountRequest):
     service_tier: Ignored
 
 
-def answers_of(maker: Maker, body: CountRequest, whose: Client) -> Answers:
-    """The same conversation, answered by OpenAI's route."""
+def by_openais(body: CountRequest, route: Callable[[ChatRequest, bool | None], T]) -> T:
+    """What a route of OpenAI's gives for the same conversation. It gets the request, and whether the model thinks."""
     asked: dict[str, Any] = {"messages": messages_of(body.messages)}
     if body.system:
         asked["messages"].insert(0, {"role": "system", "content": text_of(body.system)})
@@ -130,10 +133,20 @@ def answers_of(maker: Maker, body: CountRequest, whose: Client) -> Answers:
         asked["stop"] = body.stop_sequences
     think = None if body.thinking is None else body.thinking.think
     try:
-        return chat.answers_of(maker, ChatRequest.model_validate(asked), whose, think)
+        return route(ChatRequest.model_validate(asked), think)
     except RequestError as error:
         message, param = map(_renamed, (str(error), error.param or ""))
         raise RequestError(message, param=param or None, status=error.status) from None
+
+
+def answers_of(maker: Maker, body: MessagesRequest, whose: Client) -> Answers:
+    """The answer to a conversation."""
+    return by_openais(body, lambda asked, think: chat.answers_of(maker, asked, whose, think))
+
+
+def n_tokens(maker: Maker, body: CountRequest, whose: Client) -> int:
+    """The number of tokens of a conversation."""
+    return by_openais(body, lambda asked, think: chat_of(maker, asked, whose, think=think).n_tokens)
 
 
 def _renamed(place: str) -> str:
@@ -260,8 +273,8 @@ async def messages(served: Served, request: Request, body: MessagesRequest) -> R
 
 async def count_tokens(served: Served, request: Request, body: CountRequest) -> Response:
     """The number of tokens of a conversation."""
-    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
-    return JSONResponse({"input_tokens": len(answers.chat.prompt.ids)})
+    n = await in_thread(request, n_tokens, served.maker, body, asked_by(request, body))
+    return JSONResponse({"input_tokens": n})
 
 
 ENDPOINTS = [

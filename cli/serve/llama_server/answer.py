@@ -13,6 +13,7 @@ from hybrid.infer.answers.sampling.requested import FIELDS, RANDOM_SEEDS
 
 from ..fields import AnswerFields
 from ..paused_json import Pausing
+from ..pictures.prompts import prompt_text
 from ..served import Served
 from ..timings import ServerTimings
 
@@ -72,7 +73,7 @@ def whole_answer(
         "tokens_predicted": len(result.ids),
         "tokens_evaluated": len(job.ids),
         "generation_settings": generation_settings(served, body, job),
-        "prompt": served.model.tokenizer.decode(job.ids),
+        "prompt": prompt_text(served.model.tokenizer, job.ids),
         "has_new_line": "\n" in result.text,
         "truncated": result.reason == "context" or result.discarded > 0,
         "stop_type": STOP_TYPES[result.reason],

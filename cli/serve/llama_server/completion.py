@@ -1,6 +1,7 @@
 """POST /completion: llama-server's own API, for prompts of text, tokens, or both mixed."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -17,9 +18,11 @@ from .. import errors
 from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
-from ..fields import AnswerFields, ParseSpecial, Strict, Unsupported
+from ..fields import AnswerFields, ParseSpecial, Strict
 from ..in_thread import in_thread
 from ..jobs import Maker
+from ..pictures.parts import GivenPicture, Said
+from ..pictures.prompts import MARKER, picture_prompt
 from ..request_jobs import Event
 from ..served import Served
 from ..streaming import event, respond
@@ -28,10 +31,17 @@ from .answer import probabilities, whole_answer
 
 
 class PromptObject(Strict):
-    """A prompt with its attachments; these models read text only."""
+    """A prompt with pictures, one for each <__media__> in its text, as base64."""
 
     prompt_string: str
-    multimodal_data: Annotated[list[str], Field(max_length=0)] | None = None
+    multimodal_data: list[str] | None = None
+
+
+class ImageItem(Strict):
+    """A picture as base64; it stands at [img-ID] in the prompt."""
+
+    data: str
+    id: int
 
 
 Mixed = list[int | str]
@@ -48,15 +58,36 @@ class NativeCompletionRequest(AnswerFields):
     return_tokens: bool = False
     response_fields: list[str] | None = None
     parse_special: ParseSpecial = True
-    image_data: Unsupported
+    image_data: list[ImageItem] | None = None
 
 
 def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Client) -> list[Job]:
     """n answers per prompt."""
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
-    prompts = prompts_of(maker, request.prompt, whose, plain=not request.parse_special)
+    plain = not request.parse_special
+    if request.image_data:
+        prompts = [_with_images(maker, request, whose, request.image_data)]
+    else:
+        prompts = prompts_of(maker, request.prompt, whose, plain=plain)
     return maker.jobs(request, prompts, most, n_probs or None, whose, request.post_sampling_probs)
+
+
+def _with_images(maker: Maker, request: NativeCompletionRequest, whose: Client, images: Sequence[ImageItem]) -> Prompt:
+    """The prompt with pictures at its marks."""
+    if not isinstance(request.prompt, str):
+        raise RequestError("image_data needs a prompt that is one text", param="image_data")
+    if len({image.id for image in images}) < len(images):
+        raise RequestError("image_data: two pictures have the same id", param="image_data")
+    marks = {
+        f"[img-{image.id}]": GivenPicture(f"image_data.{at}", image.data, is_base64=True)
+        for at, image in enumerate(images)
+    }
+    found = re.split(f"({'|'.join(map(re.escape, marks))})", request.prompt)
+    for mark, picture in marks.items():
+        if mark not in found:
+            raise RequestError(f"{picture.place}: the prompt has no {mark}", param=picture.place)
+    return picture_prompt(maker, [marks.get(part, part) for part in found], whose, plain=not request.parse_special)
 
 
 def prompts_of(maker: Maker, prompt: Any, whose: Client, *, plain: bool = False) -> list[Prompt]:
@@ -68,14 +99,30 @@ def prompts_of(maker: Maker, prompt: Any, whose: Client, *, plain: bool = False)
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         maker.check_number(prompt)
-        return [_prompt(maker, one, whose, plain) for one in prompt]
-    return [_prompt(maker, prompt, whose, plain)]
+        return [_prompt(maker, one, whose, plain, f"prompt.{at}") for at, one in enumerate(prompt)]
+    return [_prompt(maker, prompt, whose, plain, "prompt")]
 
 
-def _prompt(maker: Maker, prompt: Any, whose: Client, plain: bool) -> Prompt:
+def _of_object(maker: Maker, prompt: PromptObject, whose: Client, plain: bool, place: str) -> Prompt:
+    """The prompt with pictures at its markers."""
+    texts, given = prompt.prompt_string.split(MARKER), prompt.multimodal_data or []
+    if not given:
+        return maker.text(prompt.prompt_string, whose, plain=plain)
+    place = f"{place}.multimodal_data"
+    maker.sight.refuse(place)
+    if len(given) != len(texts) - 1:
+        raise RequestError(f"{place}: {len(given)} pictures for {len(texts) - 1} times {MARKER}", param=place)
+    pictures = [GivenPicture(f"{place}.{at}", data, is_base64=True) for at, data in enumerate(given)]
+    parts: list[Said] = [texts[0]]
+    for picture, text in zip(pictures, texts[1:], strict=True):
+        parts += (picture, text)
+    return picture_prompt(maker, parts, whose, plain=plain)
+
+
+def _prompt(maker: Maker, prompt: Any, whose: Client, plain: bool, place: str) -> Prompt:
     """Tokenizes a prompt. BOS comes before a text at its beginning."""
     if isinstance(prompt, PromptObject):
-        prompt = prompt.prompt_string
+        return _of_object(maker, prompt, whose, plain, place)
     if isinstance(prompt, str):
         return maker.text(prompt, whose, plain=plain)
     tokenizer = maker.model.tokenizer

@@ -13,6 +13,7 @@ from hybrid.infer.text.chat_template import special_tokens
 from .. import errors
 from ..client import asked_by
 from ..endpoint import Endpoint, get
+from ..pictures.prompts import MARKER
 from ..served import Served
 from .answer import sampling_settings
 
@@ -39,7 +40,8 @@ async def props(served: Served, _: Request) -> Response:
             "model_alias": served.name,
             "model_ftype": model.file_type,
             "model_path": model.path.name,  # the name only: clients do not learn folders
-            "modalities": {"vision": False, "video": False, "audio": False},
+            "modalities": {"vision": served.sees, "video": False, "audio": False},
+            **({"media_marker": MARKER} if served.sees else {}),
             "endpoint_slots": served.slots,
             "endpoint_props": False,
             "endpoint_metrics": True,

@@ -28,8 +28,8 @@ async def apply_template(served: Served, request: Request, body: TemplateRequest
 async def input_tokens(served: Served, request: Request, body: ChatRequest) -> Response:
     """The number of tokens of a chat prompt."""
     body.check()
-    prompt = await in_thread(request, lambda: chat_of(served.maker, body, asked_by(request, body)).prompt)
-    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
+    n = await in_thread(request, lambda: chat_of(served.maker, body, asked_by(request, body)).n_tokens)
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": n})
 
 
 ENDPOINTS = [

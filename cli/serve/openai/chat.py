@@ -59,7 +59,7 @@ def answers_of(maker: Maker, request: ChatRequest, whose: Client, think: bool | 
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_top = (request.top_logprobs or 0) if request.logprobs else None
     rules = chat.rules(request, request.most_thoughts)
-    jobs = maker.jobs(request, [chat.prompt], most, n_top, whose, rules=rules)
+    jobs = maker.jobs(request, [chat.prompt()], most, n_top, whose, rules=rules)
     return Answers(
         chat, jobs, [Split(chat, job, split=request.reasoning_format != "none") for job in jobs], rules.notes
     )

@@ -11,11 +11,12 @@ from pydantic import Field
 from hybrid.infer.answers.chat.reader import AnswerPart
 
 from ..fields import Ignored, Strict
+from ..pictures.parts import PicturePart, Said, as_content
 from ..strict import PassedOver, other_than
 
 
 class TextPart(Strict):
-    """A part of a message of the user or of an earlier answer. Images and files are refused."""
+    """A part of a message of the user or of an earlier answer. Files, audio and video are refused."""
 
     type: Literal["input_text", "output_text", "text"]
     text: str
@@ -35,7 +36,7 @@ class RefusalPart(Strict):
         return self.refusal
 
 
-ContentPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+ContentPart = Annotated[TextPart | RefusalPart | PicturePart, Field(discriminator="type")]
 
 
 class MessageItem(Strict):
@@ -168,14 +169,16 @@ def choice_as_chat(given: Choice | None) -> Any:
 def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
     """Messages for the chat route. Consecutive thoughts, text and calls become one message."""
     messages: list[dict[str, Any]] = []
-    for item in items:
+    for at, item in enumerate(items):
         if isinstance(item, ResultItem):
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+            content = _content(item.output, f"input.{at}.output")
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
         elif isinstance(item, MessageItem):
+            content = _content(item.content, f"input.{at}.content")
             if item.role == "assistant":
-                _open(messages, ("content", "tool_calls"))["content"] = _text(item.content)
+                _open(messages, ("content", "tool_calls"))["content"] = content
             else:
-                messages.append({"role": item.role, "content": _text(item.content)})
+                messages.append({"role": item.role, "content": content})
         elif isinstance(item, CallItem | CustomCallItem):
             call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
             _open(messages, ()).setdefault("tool_calls", []).append(call)
@@ -193,8 +196,14 @@ def _open(messages: list[dict[str, Any]], closed_by: Sequence[str]) -> dict[str,
     return messages[-1]
 
 
-def _text(content: str | list[ContentPart]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+def _content(content: str | list[ContentPart], place: str) -> str | list[dict[str, Any]]:
+    """The content for the chat route. place: in the body."""
+    if isinstance(content, str):
+        return content
+    said: list[Said] = [
+        part.given(f"{place}.{at}") if isinstance(part, PicturePart) else part.text for at, part in enumerate(content)
+    ]
+    return as_content(said)
 
 
 @dataclass

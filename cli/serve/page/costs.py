@@ -2,6 +2,9 @@
 
     {"conversations": [{"messages": [...]}, ...]}  ->  {"costs": [{"tokens": 900, "reused": 812, "read": 88}, ...]}
 
+Pictures that several conversations have are sent once: "pictures" has their data URLs by name, and picture:NAME stands
+for one in messages.
+
 A chat completion with the same fields would report the same figures in `usage` and `timings`. They are looked
 up in the ledger, in memory and on disk, without reading or changing anything. Running answers come first: one
 conversation is encoded at a time, for at most half of the time while answers run, and a turn in the model's thread
@@ -15,7 +18,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -34,21 +37,47 @@ from ..strict import Strict
 
 MOST = 64  # conversations
 LOOK_SECONDS = 0.002  # of a turn in the model's thread
+NAMED = "picture:"  # before a picture's name, in the place of its URL
 
 
 class CostsRequest(Strict):
-    """Conversations, each with the fields of a chat completion that change its prompt."""
+    """Conversations, each with the fields of a chat completion that change its prompt.
 
+    pictures  data URLs by the names that stand for them in messages, as picture:NAME
+    """
+
+    pictures: dict[str, str] | None = None
     conversations: Annotated[list[ConversationFields], Field(max_length=MOST)]
     model: str | None = None
     cache_salt: CacheSalt = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_pictures(cls, given: object) -> object:
+        """The body with URLs in the place of names; names that `pictures` lacks stay, and are refused as URLs."""
+        if not isinstance(given, dict) or not isinstance(urls := given.get("pictures"), dict):
+            return given
+        for conversation in _listed(given, "conversations"):
+            for message in _listed(conversation, "messages"):
+                for part in _listed(message, "content"):
+                    picture = part.get("image_url")
+                    name = picture.get("url") if isinstance(picture, dict) else None
+                    if isinstance(name, str) and name.startswith(NAMED):
+                        part["image_url"] = {"url": urls.get(name.removeprefix(NAMED), name)}
+        return given
+
+
+def _listed(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects of a list in a body that is not yet checked."""
+    found = value.get(name)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def encoded(served: Served, conversation: ConversationFields, whose: Client) -> Tokens | str:
     """The tokens of the prompt, or the error message of a chat completion that would be refused."""
     try:
         ids = chat_of(served.maker, conversation, whose).peek()
-        served.answers.batcher.check_prompt(ids)
+        served.answers.batcher.check_prompt([max(0, token) for token in ids])  # pictures' tokens are right
     except HybridError as error:
         response = errors.of_exception(error)
         if response.status_code == 500:

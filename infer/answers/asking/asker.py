@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...engine.pictures import Picture
 from ..batch.job import Job
 from ..chat.dialect import AnswerRules, ChatOptions, Dialect
 from ..constraints.forms import Forms
@@ -18,6 +19,7 @@ from ..drawing.drawing import Drawing
 from ..sampling import Sampler, SamplingParams
 from .ledger import WRITTEN, Encoded, Ledger
 from .message_ends import message_ends
+from .placing import Placed, n_placed, peeked, picture_ends, placed
 
 if TYPE_CHECKING:
     from ...text.chat_template import ChatTemplate
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from ..chat.prompting import ChatPrompt
     from ..chat.tools import ToolCall
     from ..drawing.drawing import GenerationResult
+    from .eyes import SeenPicture
 
+LAST_PICTURES = 2  # of a conversation get checkpoints at their ends: people ask again about them
 LAST_MESSAGES = 4  # of a conversation get checkpoints at their ends, beside the first: people go back there
 
 
@@ -37,6 +41,7 @@ class Prompt:
     plain       see Ledger
     boundaries  see Job
     known       tokens at the beginning that come from the ledger; the rest is encoded
+    pictures    see Job
     """
 
     ids: list[int]
@@ -44,6 +49,7 @@ class Prompt:
     plain: bool = False
     boundaries: tuple[int, ...] = ()
     known: Sequence[int] = field(default=(), repr=False)
+    pictures: tuple[Picture, ...] = field(default=(), repr=False)
 
     @property
     def rest(self) -> list[int]:
@@ -121,36 +127,85 @@ class Asker:
         return Dialect(self.template, self.tokenizer, self.forms)
 
     def encoded(
+        self,
+        text: str,
+        *,
+        plain: bool = False,
+        peek: bool = False,
+        owner: bytes = b"",
+        drawn: bool = True,
+        seen: "Sequence[SeenPicture]" = (),
+    ) -> Encoded:
+        """A text as tokens, with this owner's answers as sampled. plain, peek: see `Ledger.find`.
+
+        seen: the pictures in the text, in order. Their tokens are in place: each picture is read by the vision tower
+        unless its features are at hand. Raises PictureError if the text has not as many places for them.
+        """
+        encoded = self._found(text, plain=plain, peek=peek, owner=owner, drawn=drawn)
+        if not seen:
+            return encoded
+        found = placed(encoded, seen) or placed(self.ledger.anew(text, plain=plain), seen)
+        assert found is not None, "there are no known tokens"
+        return found
+
+    def peeked(self, written: "ChatPrompt", *, owner: bytes = b"", drawn: bool = True) -> list[int]:
+        """The tokens of a conversation, without recording a use. A picture whose features are not at hand is not read:
+        its tokens are of no picture."""
+        encoded = self._found(written.text, peek=True, owner=owner, drawn=drawn)
+        seen = written.pictures
+        if not seen:
+            return encoded.ids
+        ids = peeked(encoded, seen)
+        return peeked(self.ledger.anew(written.text), seen) or [] if ids is None else ids
+
+    def n_tokens(self, written: "ChatPrompt", *, owner: bytes = b"", drawn: bool = True) -> int:
+        """The number of tokens of a conversation, which is not recorded as a use; no picture is read."""
+        encoded = self._found(written.text, peek=True, owner=owner, drawn=drawn)
+        return n_placed(encoded, written.pictures)
+
+    def _found(
         self, text: str, *, plain: bool = False, peek: bool = False, owner: bytes = b"", drawn: bool = True
     ) -> Encoded:
-        """A text as tokens, with this owner's answers as sampled. plain, peek: see `Ledger.find`."""
         if not drawn:
             return self.ledger.anew(text, plain=plain)
         return self.ledger.find(text, plain=plain, peek=peek, owner=owner)
 
-    def text(self, text: str, *, plain: bool = False, owner: bytes = b"", drawn: bool = True) -> Prompt:
-        """The prompt of a raw text. plain: special tokens written in it are ordinary text."""
-        encoded = self.encoded(text, plain=plain, owner=owner, drawn=drawn)
-        return Prompt(encoded.ids, text, plain, known=encoded.known)
+    def text(
+        self,
+        text: str,
+        *,
+        plain: bool = False,
+        owner: bytes = b"",
+        drawn: bool = True,
+        seen: "Sequence[SeenPicture]" = (),
+    ) -> Prompt:
+        """The prompt of a raw text. plain: special tokens written in it are ordinary text. seen: the pictures whose
+        `text` it has, in order; it is not plain then."""
+        encoded = self.encoded(text, plain=plain, owner=owner, drawn=drawn, seen=seen)
+        return Prompt(encoded.ids, text, plain, known=encoded.known, pictures=pictures_of(encoded))
 
     def messages(
         self, written: "ChatPrompt", *, owner: bytes = b"", drawn: bool = True, most: int = LAST_MESSAGES
     ) -> Prompt:
         """The prompt of a conversation that the template has written. most: see `message_ends`."""
-        encoded = self.encoded(written.text, owner=owner, drawn=drawn)
-        return Prompt(encoded.ids, written.text, False, tuple(self.ends(written, encoded, most)), encoded.known)
+        encoded = self.encoded(written.text, owner=owner, drawn=drawn, seen=written.pictures)
+        ends = {*self.ends(written, encoded, most), *picture_ends(encoded.ids, written.pictures)[-LAST_PICTURES:]}
+        return Prompt(encoded.ids, written.text, False, tuple(sorted(ends)), encoded.known, pictures_of(encoded))
 
     def ends(self, written: "ChatPrompt", encoded: Encoded, most: int) -> list[int]:
         """Positions in the prompt's tokens at which its messages end."""
         render, whole = partial(self.dialect.rendered, written), self.dialect.format.thoughts is not None
-        return message_ends(self.tokenizer, render, written.messages, written.text, encoded, most, whole=whole)
+        short = encoded.unplaced if isinstance(encoded, Placed) else encoded
+        ends = message_ends(self.tokenizer, render, written.messages, written.text, short, most, whole=whole)
+        return encoded.moved(ends) if isinstance(encoded, Placed) else ends
 
     def job(self, prompt: Prompt, settings: AnswerSettings, *, note: bool = True, **fields: Any) -> Job:
         """The job of a prompt. note: note the answer when it has ended. fields: of Job. Raises UsageError for bad
         settings.
         """
         drawing = settings.drawing(self.tokenizer, self.n_vocab)
-        job = Job(prompt.ids, drawing, boundaries=prompt.boundaries, n_drawn=len(prompt.known), **fields)
+        made = {"boundaries": prompt.boundaries, "n_drawn": len(prompt.known), "pictures": prompt.pictures}
+        job = Job(prompt.ids, drawing, **{**made, **fields})
         if note:
             job.on_end = partial(self._note_job, prompt, job)
         return job
@@ -185,3 +240,8 @@ class Asker:
         # not every template accepts its model's answers
         rendered = WRITTEN.run(lambda: self.dialect.rendered_with(messages, asked, said), lambda: "")
         return self.ledger.note_rendered(written.text, rendered, ids, result, owner) if rendered else ""
+
+
+def pictures_of(encoded: Encoded) -> tuple[Picture, ...]:
+    """The pictures of an encoded text."""
+    return encoded.pictures if isinstance(encoded, Placed) else ()

@@ -312,6 +312,10 @@ class Ledger:
 
     def _read(self, entries: Any) -> None:
         n_vocab = self.tokenizer.n_vocab
+
+        def is_token(value: object) -> bool:
+            return type(value) is int and -(1 << 31) <= value < n_vocab  # below 0: of pictures
+
         texts, tokens, kinds = [self._texts.root], [self._tokens.root], [""]
         for parent, run in entries["texts"]:
             if not isinstance(run, str) or not run:
@@ -319,7 +323,7 @@ class Ledger:
             kinds.append(kinds[_index(parent, texts)] or run[0])
             texts.append(self._texts.add(run, texts[parent]))
         for parent, run in entries["tokens"]:
-            if not isinstance(run, list) or not run or not all(type(i) is int and 0 <= i < n_vocab for i in run):
+            if not isinstance(run, list) or not run or not all(map(is_token, run)):
                 raise ValueError("tokens")
             tokens.append(self._tokens.add(array("i", run), tokens[_index(parent, tokens)]))
         for text, (begin, space), said, ids in entries["answers"]:

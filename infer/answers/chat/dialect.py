@@ -18,6 +18,7 @@ from hybrid.quant.ggml.errors import UsageError
 from ...text.literal_text import LiteralText
 from .format import CallFormat, JsonCall
 from .messages import object_in
+from .picture_parts import rendered
 from .prompting import AUTO, ChatPrompt, chat_prompt, message_of
 from .reader import AnswerReader
 from .tools import Tool, ToolChoice
@@ -187,7 +188,7 @@ class Dialect:
         Raises TemplateError: not every template accepts every prefix of a conversation.
         """
         messages = prompt.messages if messages is None else messages
-        return self.template.render(messages, **{**prompt.variables, "add_generation_prompt": False})
+        return rendered(self.template, self.format, messages, prompt.variables, ask=False)
 
     def rendered_with(self, messages: Sequence[Message], asked: ChatOptions, answer: Any) -> str:
         """The text of the messages and of the answer to them, as the next prompt will have it. answer: see message_of.

@@ -132,6 +132,8 @@ class ChatFormat:
     tools_variable  its variable for the tools: nearly always "tools"
     calls_alone     content of a message that has only calls: some templates write the calls only beside "", some beside
                     None
+    takes_parts     it accepts a message's content as a list of texts and pictures
+    needs_parts     it leaves out content that is not such a list
     """
 
     thoughts: ThoughtFormat | None = None
@@ -141,3 +143,5 @@ class ChatFormat:
     takes_results: bool = False
     tools_variable: str = "tools"
     calls_alone: str | None = ""
+    takes_parts: bool = False
+    needs_parts: bool = False

@@ -9,6 +9,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .call_text import Called, as_object, written_calls
 from .format import ChatFormat
+from .picture_parts import Content, has_pictures, is_picture, joined
 
 Message = dict[str, Any]
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # the fields in which clients send them
@@ -27,20 +28,21 @@ def for_template(messages: Sequence[Mapping[str, Any]], form: ChatFormat, short_
     made: list[Message] = []
     joins = False  # the last message was made of results, and a user message right after belongs to it
     for i, message in enumerate(messages):
-        role, content = message.get("role"), text_of(message.get("content"), f"messages/{i}/content")
+        role, where = message.get("role"), f"messages/{i}/content"
         if not isinstance(role, str):
             raise UsageError(f"messages/{i}/role is no text. Use system, user, assistant or tool.")
         as_text = role == "tool" and not form.takes_results
         if role == "tool":
-            new = _result(message, content or "", form, names, short_ids)
+            new = _result(message, content_of(message, where) or "", form, names, short_ids)
         elif role == "assistant":
-            new = _answer(message, content, form, names, short_ids, f"messages/{i}")
+            new = _answer(message, form, names, short_ids, f"messages/{i}")
         else:
+            content = (content_of if role == "user" else _without_pictures)(message, where)
             new = {"role": "system" if role == "developer" else role, "content": content or ""}
             if isinstance(message.get("name"), str):
                 new["name"] = message["name"]
         if joins and new["role"] == "user":
-            made[-1]["content"] += "\n" + new["content"]
+            made[-1]["content"] = joined(made[-1]["content"], "\n", new["content"])
         else:
             made.append(new)
         joins = as_text
@@ -67,8 +69,8 @@ def told_to_user(messages: list[Message], said: list[str]) -> list[Message]:
     return [*messages[:at], told, *messages[at + 1 :]]
 
 
-def _paragraphs(parts: list[str]) -> str:
-    return "\n\n".join(filter(None, parts))
+def _paragraphs(parts: Sequence[Content]) -> Content:
+    return joined(*parts, between="\n\n")
 
 
 def without_text_as_arguments(messages: list[Message], form: ChatFormat) -> list[Message]:
@@ -115,6 +117,21 @@ def has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
     return any(message.get("tool_calls") or message.get("role") == "tool" for message in messages)
 
 
+def content_of(message: Mapping[str, Any], where: str) -> Content | None:
+    """A message's content: a list if it has pictures, else a string. Raises UsageError if it contains anything else."""
+    content = message.get("content")
+    if not isinstance(content, list) or not has_pictures(content):
+        return text_of(content, where)
+    return joined(*([part] if is_picture(part) else text_of([part], where) or "" for part in content))
+
+
+def _without_pictures(message: Mapping[str, Any], where: str) -> str | None:
+    """The content of a message that has no pictures. Raises UsageError otherwise."""
+    if has_pictures(message.get("content")):
+        raise UsageError(f"{where} has a picture: only messages of the user and results of tools may have some.")
+    return text_of(message.get("content"), where)
+
+
 def text_of(content: object, where: str) -> str | None:
     """A message's content as a string; it may be a list of texts. Raises UsageError if it contains anything else."""
     if content is None or isinstance(content, str):
@@ -124,9 +141,8 @@ def text_of(content: object, where: str) -> str | None:
     raise UsageError(f"{where} is neither a text nor a list of texts: these models read text.")
 
 
-def _answer(
-    message: Mapping[str, Any], content: str | None, form: ChatFormat, names: dict[str, str], short: bool, where: str
-) -> Message:
+def _answer(message: Mapping[str, Any], form: ChatFormat, names: dict[str, str], short: bool, where: str) -> Message:
+    content = _without_pictures(message, f"{where}/content")
     calls = [
         _called(call, f"{where}/tool_calls/{i}", short)
         for i, call in enumerate(_list(message.get("tool_calls"), where))
@@ -189,9 +205,11 @@ def _call_for_template(call: Called, as_text: bool) -> dict[str, Any]:
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": given}}
 
 
-def _result(message: Mapping[str, Any], content: str, form: ChatFormat, names: dict[str, str], short: bool) -> Message:
+def _result(
+    message: Mapping[str, Any], content: Content, form: ChatFormat, names: dict[str, str], short: bool
+) -> Message:
     if not form.takes_results:
-        return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
+        return {"role": "user", "content": joined("<tool_response>\n", content, "\n</tool_response>")}
     identifier = _id(message.get("tool_call_id"), short)
     name = names.get(identifier) or message.get("name")
     made = {"role": "tool", "content": content, "tool_call_id": identifier}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from hybrid.quant.ggml.errors import TemplateError, UsageError
+from hybrid.quant.ggml.errors import PictureError, TemplateError, UsageError
 
 from ...text.chat_template import ChatTemplate
 from ...text.literal_text import LiteralText, without_breaks
@@ -29,6 +29,7 @@ from .messages import (
     told_to_user,
     without_text_as_arguments,
 )
+from .picture_parts import has_pictures, is_picture, pictures_in, rendered, with_results_told
 from .tools import Tool, ToolCall, ToolChoice
 
 AUTO = ToolChoice("auto")
@@ -63,6 +64,11 @@ class ChatPrompt:
     variables: dict[str, Any]
     thinks: bool = False
     written: str = ""
+
+    @property
+    def pictures(self) -> list[Any]:
+        """The pictures in the text, in order."""
+        return pictures_in(self.messages)
 
 
 def chat_prompt(
@@ -186,14 +192,15 @@ class _Writer:
     # --- rendering ---
     def render(self, messages: Sequence[Mapping[str, Any]], *, ask: bool) -> tuple[str, list[Message]]:
         """The text, and the messages as the template got them, in the first variant that the template accepts."""
-        refusal, tried = None, []
+        refusal: TemplateError | PictureError | None = None
+        tried: list[tuple[dict[str, Any], list[Message]]] = []
         for variables, arranged in self._ways(messages):
             if (variables, arranged) in tried:
                 continue
             tried.append((variables, arranged))
             try:
-                text = self.template.render(arranged, add_generation_prompt=ask, **variables)
-            except TemplateError as error:
+                text = rendered(self.template, self.form, arranged, variables, ask=ask)
+            except (TemplateError, PictureError) as error:
                 refusal = refusal or error
                 if self.template.steps > MAX_STEPS:  # another variant would not end either
                     break
@@ -225,7 +232,10 @@ class _Writer:
         thoughts = self.form.thoughts
         word = (thoughts.on if self.think else thoughts.off) if thoughts and self.think is not None else ""
         said += [word] if word else []
-        for some in (messages, one_call_each(messages)):
+        ways = [messages, one_call_each(messages)]
+        if any(message["role"] == "tool" and has_pictures(message["content"]) for message in messages):
+            ways += [with_results_told(way) for way in ways]
+        for some in ways:
             yield told_to_system(some, said)
             yield told_to_user(some, said)
 
@@ -254,13 +264,14 @@ def _quoted(messages: Iterable[Mapping[str, Any]], literal: LiteralText, form: C
     """The messages, whose texts become no control tokens. An answer keeps the tags of thoughts: templates look for them
     in its text."""
     tags = (form.thoughts.opening.strip(), form.thoughts.closing.strip()) if form.thoughts else ()
-    return [
-        {
-            key: value if key == "role" else literal.quoted(value, tags if message.get("role") == "assistant" else ())
-            for key, value in message.items()
-        }
-        for message in messages
-    ]
+
+    def quoted(message: Mapping[str, Any], key: str, value: Any) -> Any:
+        kept = tags if message.get("role") == "assistant" else ()
+        if key == "content" and has_pictures(value):
+            return [part if is_picture(part) else {**part, "text": literal.quoted(part.get("text"))} for part in value]
+        return value if key == "role" else literal.quoted(value, kept)
+
+    return [{key: quoted(message, key, value) for key, value in message.items()} for message in messages]
 
 
 def _closing(thoughts: ThoughtFormat, text: str, is_open: bool) -> str:

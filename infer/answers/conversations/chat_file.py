@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError, shown
 
 from ..chat.tools import Tool, tools_of
-from .turns import Turn, Turns
+from .turns import Turn, Turns, is_token
 
 if TYPE_CHECKING:
+    from ..asking.eyes import PictureReader
     from ..asking.ledger import Ledger
 
 SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a saved chat, at most
@@ -42,26 +43,27 @@ class SavedChat:
         return chat
 
     @classmethod
-    def read(cls, chat: Any, n_vocab: int, path: Path) -> Self:
-        """The chat in the state file `path`. Raises StateError if it is damaged, or not a chat."""
+    def read(cls, chat: Any, n_vocab: int, path: Path, reader: "PictureReader | None" = None) -> Self:
+        """The chat in the state file `path`. Raises StateError if it is damaged, or not a chat, or has pictures that
+        `reader` cannot read."""
         if not isinstance(chat, dict):
             raise StateError(
                 f"{shown(path)} holds a completion, not a chat.", remedy=Remedy.STATE_IS_COMPLETION, value=path
             )
         try:
-            return cls._read(chat, n_vocab)
+            return cls._read(chat, n_vocab, reader)
         except (KeyError, TypeError, ValueError, IndexError, UsageError):
             raise StateError(f"{shown(path)} is damaged: its chat has no turns. Start a new one.") from None
 
     @classmethod
-    def _read(cls, chat: dict[str, Any], n_vocab: int) -> Self:
-        turns, think = Turns.from_json(chat, n_vocab), chat.get("think")
+    def _read(cls, chat: dict[str, Any], n_vocab: int, reader: "PictureReader | None") -> Self:
+        turns, think = Turns.from_json(chat, n_vocab, reader), chat.get("think")
         number, unseen, settings = chat.get("held", 0), chat.get("unseen", []), chat.get("settings", {})
         if not isinstance(think, bool | None):
             raise ValueError("think")
         if type(number) is not int or not 0 <= number <= len(turns.all):
             raise ValueError("held")
-        if not isinstance(unseen, list) or not all(type(t) is int and 0 <= t < n_vocab for t in unseen):
+        if not isinstance(unseen, list) or not all(is_token(t, n_vocab) for t in unseen):
             raise ValueError("unseen")
         if not isinstance(settings, dict) or not all(isinstance(text, str) for text in settings.values()):
             raise ValueError("settings")

@@ -18,10 +18,11 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 from ...progress import TokenProgress
 from ...text.encode import rendered_ids
-from ..asking.asker import Asker
+from ..asking.asker import Asker, pictures_of
 from ..asking.ledger import Encoded
 from ..asking.reading import Reading, SaidAnswer
 from ..chat.dialect import NOTHING, AnswerRules, ChatOptions, Exchange
+from ..chat.picture_parts import plain_content
 from ..chat.prompting import AUTO, ChatPrompt, message_of
 from ..chat.reader import AnswerPart
 from ..chat.tools import ToolCall
@@ -31,6 +32,7 @@ from .turns import Question, Turn, Turns, asking
 if TYPE_CHECKING:
     from ... import LoadedModel
     from ...text.chat_template import ChatTemplate
+    from ..asking.eyes import PictureReader, SeenPicture
     from ..constraints import Constraint
     from ..drawing.drawing import GenerationResult
     from ..sampling import SamplingParams
@@ -62,6 +64,7 @@ class Conversation:
     keep      tokens of the system message that stay when the context is full (see context_shift.kept_tokens) and older
               ones leave it; None: the conversation ends there
     form      of every answer's text, after its thoughts; calls have none
+    eyes      reads the pictures of its questions; None: it has none
     asked     options of its answers: the tools that they may call, thoughts. May change between answers
     settings  what the user has set since the beginning, as typed, by name: it is saved with the chat
 
@@ -81,6 +84,7 @@ class Conversation:
     form: "Constraint | None" = None
     asked: ChatOptions = NOTHING
     settings: dict[str, str] = field(default_factory=dict)
+    eyes: "PictureReader | None" = None
     held: Turn | None = None
     unseen: list[int] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
@@ -141,12 +145,13 @@ class Conversation:
         """The text of the messages, which the next answer continues."""
         if self.dialect is None:
             # an answer of another model may be nothing but calls
-            return "".join(m["content"] or "" for m in messages)
+            return "".join(plain_content(m["content"]) for m in messages)
         return self.dialect.prompt(messages, self.asked).text
 
-    def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, Encoded]:
-        """The tokens of `text`, and the turn up to `head` whose tokens they begin with, if there is one."""
-        encoded = self.ledger.find(text)
+    def prompt(self, head: Turn | None, text: str, seen: "Sequence[SeenPicture]" = ()) -> tuple[Turn | None, Encoded]:
+        """The tokens of `text`, and the turn up to `head` whose tokens they begin with, if there is one. seen: the
+        pictures in the text."""
+        encoded = self.asker.encoded(text, seen=seen)
         turns = reversed(head.path() if head and encoded.known else [])
         return next((turn for turn in turns if turn.ids == encoded.known), None), encoded
 
@@ -163,11 +168,13 @@ class Conversation:
         return self.dialect is not None and self.dialect.format.thoughts is not None
 
     # --- talking ---
-    def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
+    def answer(
+        self, text: str, progress: TokenProgress | None = None, pictures: "Sequence[SeenPicture]" = ()
+    ) -> Iterator[AnswerPart]:
         """Adds the user's `text` and yields the answer while it is generated: at least one part per token, which may be
-        empty. An error before the prompt was read leaves no turn.
+        empty. An error before the prompt was read leaves no turn. pictures: come before the text.
         """
-        yield from self._generate(self.turns.head, text, progress)
+        yield from self._generate(self.turns.head, text, progress, pictures)
 
     def answer_calls(self, results: Sequence[str], progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
         """The same for the results of the last answer's calls, in their order."""
@@ -180,7 +187,7 @@ class Conversation:
         last = self.turns.head
         if last is None:
             raise UsageError("there is no answer yet. Write something first.")
-        yield from self._generate(last.parent, last.question, progress)
+        yield from self._generate(last.parent, last.question, progress, last.pictures)
 
     def edit(self, n: int, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
         """Replaces the question of turn n by `text`, or the result if it answers a call, and yields the answer. The
@@ -189,7 +196,7 @@ class Conversation:
         turn = self.turns.nth(n)
         if len(turn.results) > 1:
             raise UsageError(f"turn {n} has the results of {len(turn.results)} calls: there is no one text to replace.")
-        yield from self._generate(turn.parent, (text,) if turn.results else text, progress)
+        yield from self._generate(turn.parent, (text,) if turn.results else text, progress, turn.pictures)
 
     def undo(self) -> Turn:
         """Takes back the last turn and returns it."""
@@ -200,14 +207,26 @@ class Conversation:
         return last
 
     def _generate(
-        self, parent: Turn | None, question: Question, progress: TokenProgress | None
+        self,
+        parent: Turn | None,
+        question: Question,
+        progress: TokenProgress | None,
+        pictures: "Sequence[SeenPicture]" = (),
     ) -> Generator[AnswerPart, None, None]:
         """Answers `question` after `parent`."""
         from ..batch.generate import generate
 
-        exchange = self._exchange(parent, question)
+        exchange = self._exchange(parent, question, pictures)
         text = exchange.prompt.text
-        base, encoded = self.prompt(parent, text)
+        try:
+            for picture in exchange.prompt.pictures:
+                picture.runs(stop=self.model.engine.stop)
+        except KeyboardInterrupt:
+            self.result = None
+            return
+        base, encoded = self.prompt(parent, text, exchange.prompt.pictures)
+        if shown := pictures_of(encoded):
+            self.model.runner.pictures.add(*shown)  # they are held while this generates
         whole = encoded.ids
         added = encoded.rest if base else whole
         kept = self._kept(exchange.prompt, whole)
@@ -236,7 +255,7 @@ class Conversation:
             run.close()
             result = run.result
             if run.is_read:  # otherwise the prompt was interrupted: no answer
-                turn = self.turns.add(parent, question, self._noted(result, reading, reused))
+                turn = self.turns.add(parent, question, self._noted(result, reading, reused), pictures)
                 turn.base, turn.added = base, [*added, *result.ids]
                 # a stop string is among the tokens but not part of the answer
                 turn.asked, turn.said = (text if result.stop is None else ""), result.text
@@ -248,9 +267,9 @@ class Conversation:
                 if shorter or result.discarded:
                     self.held, self.unseen = turn, list(result.pending)
 
-    def _exchange(self, parent: Turn | None, question: Question) -> Exchange:
+    def _exchange(self, parent: Turn | None, question: Question, pictures: "Sequence[SeenPicture]") -> Exchange:
         """The prompt, and how the answer is sampled and read."""
-        messages = [*self._messages(parent), *asking(parent, question)]
+        messages = [*self._messages(parent), *asking(parent, question, pictures)]
         if self.dialect is None:
             prompt = ChatPrompt(self.render(messages), messages, {}, False, "")
             return Exchange(messages, self.asked, prompt, AnswerRules(self.form))
@@ -333,7 +352,7 @@ class Conversation:
         self.seq = self.model.restore(path, self.seq)
         extra = self.seq.extra
         try:
-            chat = SavedChat.read(extra.get("chat"), self.model.n_vocab, path)
+            chat = SavedChat.read(extra.get("chat"), self.model.n_vocab, path, self.eyes)
             if "sampler" in extra:
                 self.sampler.set_state(extra["sampler"])
         except StateError:

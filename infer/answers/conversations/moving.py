@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hybrid.quant.ggml.errors import UsageError
+
 from ..chat.dialect import NOTHING, ChatOptions
 from .conversation import Conversation
 from .turns import Turn, Turns
@@ -10,6 +12,7 @@ from .turns import Turn, Turns
 if TYPE_CHECKING:
     from ... import LoadedModel
     from ...text.chat_template import ChatTemplate
+    from ..asking.eyes import PictureReader
     from ..constraints import Constraint
     from ..sampling import SamplingParams
 
@@ -19,11 +22,13 @@ def moved(
     model: "LoadedModel",
     params: "SamplingParams",
     template: "ChatTemplate | None",
+    eyes: "PictureReader | None" = None,
 ) -> Conversation:
-    """The same turns and branches, as text, with `model` and its `template`. `conversation` stays unchanged.
+    """The same turns and branches, as text, with `model`, its `template` and its `eyes`. `conversation` stays
+    unchanged.
 
     Options that the template does not support are left out. Raises UsageError if the form of answers cannot be compiled
-    for the model's tokens.
+    for the model's tokens, or the model does not read the conversation's pictures.
     """
     other = Conversation(
         model,
@@ -36,18 +41,22 @@ def moved(
         conversation.keep,
         _form(conversation.form, model),
         settings=dict(conversation.settings),
-        turns=_as_text(conversation.turns),
+        eyes=eyes,
+        turns=_as_text(conversation.turns, eyes),
     )
     other.ask(_possible(conversation.asked, other))
     return other
 
 
-def _as_text(turns: Turns) -> Turns:
-    """The same tree without tokens; numbers and names stay."""
+def _as_text(turns: Turns, eyes: "PictureReader | None") -> Turns:
+    """The same tree without tokens; numbers and names stay. eyes: read its pictures again."""
     copied = Turns()
     for turn in turns.all:
         parent = copied.all[turn.parent.number - 1] if turn.parent else None
-        copied.all.append(Turn(turn.number, parent, turn.question, turn.answer))
+        if turn.pictures and eyes is None:
+            raise UsageError(f"turn {turn.number} has a picture, and the other model reads none.")
+        pictures = tuple(eyes.read(picture.file, picture.title) for picture in turn.pictures) if eyes else ()
+        copied.all.append(Turn(turn.number, parent, turn.question, turn.answer, pictures=pictures))
     copied.branches = {name: copied.all[head.number - 1] if head else None for name, head in turns.branches.items()}
     copied.branch = turns.branch
     return copied

@@ -3,14 +3,19 @@
 Nothing is ever removed: a turn that was taken back can still be reached by its number.
 """
 
+import base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.errors import PictureError, Remedy, StateError, UsageError, shown
 
 from ..asking.reading import SaidAnswer
+from ..chat.picture_parts import joined, part_of
 from ..chat.tools import ToolCall
+
+if TYPE_CHECKING:
+    from ..asking.eyes import PictureReader, SeenPicture
 
 MAIN = "main"
 _ARROW = " -> "
@@ -19,7 +24,8 @@ Question = str | Sequence[str]  # the user's; or the results of the previous tur
 
 @dataclass(eq=False)
 class Turn:
-    """A question and its answer. base: the turn whose tokens these begin with, normally the parent."""
+    """A question and its answer. base: the turn whose tokens these begin with, normally the parent. pictures: that the
+    question is about."""
 
     number: int
     parent: "Turn | None"
@@ -30,11 +36,12 @@ class Turn:
     asked: str = ""  # the rendering that the answer continues; "" if the tokens are for another text
     said: str = ""  # the answer as the model wrote it
     written: str = ""  # as the template writes it (Ledger.note_rendered); "" if unknown
+    pictures: "tuple[SeenPicture, ...]" = ()
 
     @property
     def asking(self) -> list[dict[str, Any]]:
         """The question as messages."""
-        return asking(self.parent, self.question)
+        return asking(self.parent, self.question, self.pictures)
 
     @property
     def results(self) -> list[tuple[ToolCall, str]]:
@@ -45,7 +52,8 @@ class Turn:
     def title(self) -> str:
         """The question on one line."""
         told = ", ".join(f"{call.name}: {result}" for call, result in self.results)
-        return " ".join((self.question if isinstance(self.question, str) else told).split())
+        shown_pictures = [f"[{picture.title}]" for picture in self.pictures]
+        return " ".join([*shown_pictures, *(self.question if isinstance(self.question, str) else told).split()])
 
     @property
     def answer_title(self) -> str:
@@ -72,10 +80,10 @@ class Turn:
         return turns[::-1]
 
 
-def asking(parent: Turn | None, question: Question) -> list[dict[str, Any]]:
-    """A question after `parent`, as OpenAI messages."""
+def asking(parent: Turn | None, question: Question, pictures: "Sequence[SeenPicture]" = ()) -> list[dict[str, Any]]:
+    """A question after `parent`, as OpenAI messages; its pictures come before its text."""
     if isinstance(question, str):
-        return [{"role": "user", "content": question}]
+        return [{"role": "user", "content": joined([*map(part_of, pictures)], question)}]
     return [
         {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result}
         for call, result in _results(parent, question)
@@ -109,9 +117,15 @@ class Turns:
     def path(self) -> list[Turn]:
         return self.head.path() if self.head else []
 
-    def add(self, parent: Turn | None, question: Question, answer: SaidAnswer) -> Turn:
+    def add(
+        self,
+        parent: Turn | None,
+        question: Question,
+        answer: SaidAnswer,
+        pictures: "Sequence[SeenPicture]" = (),
+    ) -> Turn:
         """Adds a turn, which becomes the head."""
-        turn = Turn(len(self.all) + 1, parent, question, answer)
+        turn = Turn(len(self.all) + 1, parent, question, answer, pictures=tuple(pictures))
         self.all.append(turn)
         self.head = turn
         return turn
@@ -189,10 +203,14 @@ class Turns:
         }
 
     @classmethod
-    def from_json(cls, values: Any, n_vocab: int) -> "Turns":
-        """Raises KeyError, TypeError or ValueError if these are not the turns of a conversation."""
+    def from_json(cls, values: Any, n_vocab: int, reader: "PictureReader | None" = None) -> "Turns":
+        """reader: reads the turns' pictures.
+
+        Raises KeyError, TypeError or ValueError if these are not the turns of a conversation, and StateError if the
+        model cannot read a picture.
+        """
         turns = cls()
-        for turn in _read_turns(values["turns"], turns.all, n_vocab):
+        for turn in _read_turns(values["turns"], turns.all, n_vocab, reader):
             turns.all.append(turn)
         branches = dict(values["branches"])
         if not branches or not all(type(n) is int and 0 <= n <= len(turns.all) for n in branches.values()):
@@ -229,22 +247,44 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
         "thoughts": [answer.thoughts, answer.n_thought] if answer.thoughts else None,
         "calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in answer.calls],
         "written": turn.written,
+        "pictures": [_picture_json(picture) for picture in turn.pictures],
     }
     return values | {name: value for name, value in more.items() if value}
 
 
-def _read_turns(values: Iterable[Any], before: list[Turn], n_vocab: int) -> Iterator[Turn]:
+def _picture_json(picture: "SeenPicture") -> dict[str, str]:
+    return {"title": picture.title, "data": base64.b64encode(picture.file).decode()}
+
+
+def _read_pictures(values: Any, reader: "PictureReader | None") -> "Iterator[SeenPicture]":
+    if not isinstance(values, list):
+        raise ValueError("pictures")
+    for one in values:
+        title, data = _texts(one["title"], one["data"])
+        if reader is None:
+            raise StateError(f"this chat has a picture ({shown(title)}), and nothing reads pictures here.")
+        try:
+            yield reader.read(base64.b64decode(data, validate=True), title)
+        except (UsageError, PictureError) as error:
+            raise StateError(f"this chat has a picture ({shown(title)}) that cannot be read: {error}") from None
+
+
+def _read_turns(
+    values: Iterable[Any], before: list[Turn], n_vocab: int, reader: "PictureReader | None"
+) -> Iterator[Turn]:
     """Turns refer to earlier ones only, so nothing can be its own ancestor."""
     for number, item in enumerate(values, 1):
         parent, base, added = item["parent"], item["base"], item["added"]
         if not all(type(n) is int and 0 <= n < number for n in (parent, base)):
             raise ValueError("parent")
-        if not isinstance(added, list) or not all(type(t) is int and 0 <= t < n_vocab for t in added):
+        if not isinstance(added, list) or not all(is_token(t, n_vocab) for t in added):
             raise ValueError("added")
         said, rest, written = _texts(item["said"], item["asked"][1], item.get("written", ""))
         root, above = before[base - 1] if base else None, before[parent - 1] if parent else None
         asked = (root.asked if root else "")[: int(item["asked"][0])] + rest
-        yield Turn(number, above, _read_question(item, above), _read_answer(item), root, added, asked, said, written)
+        pictures = tuple(_read_pictures(item.get("pictures", []), reader))
+        question, answer = _read_question(item, above), _read_answer(item)
+        yield Turn(number, above, question, answer, root, added, asked, said, written, pictures)
 
 
 def _read_question(item: Any, parent: Turn | None) -> Question:
@@ -270,3 +310,8 @@ def _texts(*values: Any) -> tuple[str, ...]:
     if not all(isinstance(value, str) for value in values):
         raise TypeError("text")
     return values
+
+
+def is_token(value: Any, n_vocab: int) -> bool:
+    """Whether a value is a token of the vocabulary or, below 0, of a picture."""
+    return type(value) is int and -(1 << 31) <= value < n_vocab

@@ -13,6 +13,7 @@ from ..chat.tools import choice_of, tools_of
 if TYPE_CHECKING:
     from ..constraints import Constraint
     from ..drawing.drawing import GenerationResult
+    from .line_pictures import LinePictures
 
 FIELDS = ("tools", "tool_choice")
 
@@ -27,9 +28,15 @@ class ChatLine:
 
     @classmethod
     def read(
-        cls, line: dict[str, Any], dialect: Dialect | None, asked: ChatOptions, form: "Constraint | None"
+        cls,
+        line: dict[str, Any],
+        dialect: Dialect | None,
+        asked: ChatOptions,
+        form: "Constraint | None",
+        pictures: "LinePictures | None" = None,
     ) -> "ChatLine":
-        """The messages of a line. asked: options that the line does not set. Raises UsageError if the line is wrong."""
+        """The messages of a line. asked: options that the line does not set; pictures: reads those of messages. Raises
+        UsageError if the line is wrong."""
         messages = line.get("messages")
         if dialect is None:
             raise UsageError("this model has no chat template for messages. Give prompts.")
@@ -41,6 +48,8 @@ class ChatLine:
             asked = replace(asked, choice=choice_of(line["tool_choice"], asked.tools))
         try:
             dialect.check(asked)
+            if pictures is not None:
+                messages = pictures.read(messages)
             read = cls(dialect, asked, dialect.prompt(messages, asked))
             read.rules(form)
         except HybridError as error:  # a TemplateError, say: the line is wrong

@@ -2,7 +2,8 @@
 
     in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is passed through;
           a line's own form (one of `form_fields.FIELDS`: "json_schema", "grammar", ...) replaces the common form
-          messages may have "tools" and "tool_choice", as at OpenAI; every line may have limits, stops and sampling
+          messages may have "tools" and "tool_choice", as at OpenAI, and parts {"type": "image", "image": PATH} of their
+          content, with paths relative to the file; every line may have limits, stops and sampling
           settings as in a request to the server (`line_settings`), which replace the file's settings
     out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs also
           "completion_probabilities"; for messages "reasoning_content" and "tool_calls", if there are any
@@ -29,11 +30,13 @@ from ..constraints.form_fields import asked_form
 from ..constraints.forms import Forms
 from ..sampling import SamplingParams
 from .chat_lines import FIELDS, ChatLine
+from .line_pictures import LinePictures
 from .line_settings import LineSettings
 
 if TYPE_CHECKING:
     from ... import LoadedModel
-    from ..asking.asker import Asker
+    from ...engine.pictures import Picture
+    from ..asking.asker import Asker, Prompt
     from ..batch.batcher import Job
     from ..constraints import Constraint, Grammar
     from ..drawing.drawing import TextPiece
@@ -76,6 +79,7 @@ def read_prompts(
     form: "Grammar | None" = None,
     forms: "Forms | None" = None,
     asked: ChatOptions = NOTHING,
+    pictures: LinePictures | None = None,
 ) -> list[PromptLine]:
     """The prompts of a file's text, in order. Raises UsageError, which names the first line that is not a prompt, or
     whose form cannot be compiled.
@@ -83,8 +87,9 @@ def read_prompts(
     form   of the answers to lines without their own
     forms  compiles the forms, and keeps them for reuse
     asked  options of messages that their line does not set
+    pictures  reads the pictures of messages; None: they are refused
     """
-    reader = PromptReader(model, form, forms, asked)
+    reader = PromptReader(model, form, forms, asked, pictures)
     prompts: list[PromptLine] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -106,8 +111,9 @@ class PromptReader:
         form: "Grammar | None" = None,
         forms: "Forms | None" = None,
         asked: ChatOptions = NOTHING,
+        pictures: LinePictures | None = None,
     ) -> None:
-        self._model, self._form, self._asked = model, form, asked
+        self._model, self._form, self._asked, self._pictures = model, form, asked, pictures
         self._forms = Forms(model.tokenizer) if forms is None else forms
         if asked.needs_template and (known := self._dialect) is not None:
             known.check(asked)
@@ -158,7 +164,7 @@ class PromptReader:
             asked = self._asked
             if line.get("parse_special") is not None:
                 asked = replace(asked, parse_special=line["parse_special"])
-            return ChatLine.read(line, self._dialect, asked, form)
+            return ChatLine.read(line, self._dialect, asked, form, self._pictures)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
 
@@ -208,12 +214,13 @@ class Lines:
 
 @dataclass(frozen=True)
 class PreparedPrompt:
-    """A prompt, its tokens, how many of them stay in a full context, and how its answers are sampled."""
+    """A prompt, its tokens, how many of them stay in a full context, how its answers are sampled, and its pictures."""
 
     prompt: PromptLine
     ids: list[int]
     kept: int | None
     rules: AnswerRules
+    pictures: "tuple[Picture, ...]" = ()
 
 
 def counted(job: "Job") -> tuple[int, ...]:
@@ -308,24 +315,30 @@ class PromptBatch:
 
     def ids(self, prompt: PromptLine) -> list[int]:
         """Tokens of a prompt. Raises UsageError if they do not fit the context."""
+        return self._made(prompt).ids
+
+    def _made(self, prompt: PromptLine) -> "Prompt":
         parses = None if prompt.own is None else prompt.own.parse_special
         plain = prompt.chat is None and (self.plain if parses is None else not parses)
-        ids = self._asker.text(prompt.text, plain=plain, drawn=False).ids
-        if len(ids) > self.model.n_ctx:
+        seen = () if prompt.chat is None else prompt.chat.prompt.pictures
+        made = self._asker.text(prompt.text, plain=plain, drawn=False, seen=seen)
+        if len(made.ids) > self.model.n_ctx:
             raise UsageError(
-                f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}.",
+                f"prompt {prompt.index + 1} has {len(made.ids)} tokens, the context {self.model.n_ctx}.",
                 remedy=Remedy.LARGER_CONTEXT,
             )
-        return ids
+        return made
 
     def prepared(self, prompt: PromptLine) -> PreparedPrompt:
         """The part that all answers to a prompt share. Raises UsageError if the prompt does not fit the context."""
         from ..drawing.context_shift import kept_tokens
 
-        ids = self.ids(prompt)
+        made = self._made(prompt)
+        ids = made.ids
         kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
         form = None if prompt.form is None else self._asker.forms.compiled(prompt.form)
-        return PreparedPrompt(prompt, ids, kept, AnswerRules(form) if prompt.chat is None else prompt.chat.rules(form))
+        rules = AnswerRules(form) if prompt.chat is None else prompt.chat.rules(form)
+        return PreparedPrompt(prompt, ids, kept, rules, made.pictures)
 
     def job(self, asked: PreparedPrompt, sample: int) -> "Job":
         """One of the answers. Its key is its number among the answers to all prompts. Its seed is derived from that
@@ -344,7 +357,12 @@ class PromptBatch:
             params, most, stop, asked.rules, min(self.n_probs, self.model.n_vocab) or None, self.sampled
         )
         return self._asker.job(
-            Prompt(asked.ids), settings, note=False, key=number, keep=asked.kept, speculate=self.speculate
+            Prompt(asked.ids, pictures=asked.pictures),
+            settings,
+            note=False,
+            key=number,
+            keep=asked.kept,
+            speculate=self.speculate,
         )
 
     @cached_property

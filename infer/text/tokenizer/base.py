@@ -63,7 +63,7 @@ class Tokenizer(ABC):
         parse_special  the text of a control token becomes that token (chat templates); otherwise it is plain text. A
                        rendered chat template needs add_special=False, parse_special=True
         continues      the text continues another text: no BOS, and no leading space added by sentencepiece
-        dropped        a character without tokens: no control token is found across it, and it is left out
+        dropped        characters without tokens: no control token is found across them, and they are left out
         """
         matcher = self._all_special if parse_special else self._user_defined
         bos = add_special and self.add_bos and not continues
@@ -74,7 +74,9 @@ class Tokenizer(ABC):
                 ids.append(part)
                 after = "token"
             else:
-                for text in self._slices(part.replace(dropped, "") if dropped else part):
+                for character in dropped:
+                    part = part.replace(character, "")
+                for text in self._slices(part) if part else ():
                     look()
                     ids.extend(self._encode_text(text, after))
                     after = "text"

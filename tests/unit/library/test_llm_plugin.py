@@ -19,6 +19,7 @@ from llm.parts import StreamEvent
 from llm.plugins import load_plugins, pm
 from pydantic import BaseModel, ValidationError
 from scripted_chat import CALL, SECOND, WITH_THOUGHTS, Script
+from seeing_models import pixels, png, seeing_model
 
 import hybrid
 from hybrid import llm_plugin
@@ -212,9 +213,28 @@ def test_thoughts_are_switched_off(thinking: llm.Model, script: Script) -> None:
     assert thinking.prompt("?", think=False).text() == "Yes."
 
 
-def test_an_attachment_is_refused(asked: str) -> None:
+def test_other_attachments_are_refused(asked: str) -> None:
     with pytest.raises(ValueError, match="does not support attachments"):
-        llm.get_model(asked).prompt("?", attachments=[llm.Attachment(type="image/png", content=b"x")])
+        llm.get_model(asked).prompt("?", attachments=[llm.Attachment(type="audio/wav", content=b"x")])
+
+
+def test_a_model_that_reads_no_pictures(asked: str) -> None:
+    picture = llm.Attachment(type="image/png", content=png(pixels(1)))
+    with pytest.raises(HybridError, match="reads no pictures: no file with a vision tower"):
+        llm.get_model(asked).prompt("?", attachments=[picture]).text()
+
+
+def test_pictures(data_dir: Path, tmp_path: Path) -> None:
+    model, path = llm_plugin.LlmChat(str(seeing_model(data_dir))), tmp_path / "a.png"
+    path.write_bytes(png(pixels(1)))
+    given = {"max_tokens": 4, "temperature": 0, "context": 256}
+    first = model.prompt("What?", attachments=[llm.Attachment(path=str(path))], **given)
+    same = model.prompt("What?", attachments=[llm.Attachment(type="image/png", content=path.read_bytes())], **given)
+    assert first.text() == same.text()
+    used = first.usage().input
+    assert used == model.prompt("What?", **given).usage().input + 8
+    assert same.usage().details["reused_tokens"] >= used - 1
+    llm_plugin.unload()
 
 
 def test_a_model_without_a_template_goes_on(bundled: Path, tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 import { ApiError, streamChat } from "./api.js";
 import { messageOf } from "./tree.js";
 
-/** What the server is asked for the messages of a path; `settings`: fields of the request; `system`: before them. */
-export function requestOf(path, { system = "", settings = {} } = {}) {
-  const messages = path.map(messageOf);
+/** What the server is asked for the messages of a path; `settings`: fields of the request; `system`: before them; `urls`: of pictures, by id. */
+export function requestOf(path, { system = "", settings = {}, urls } = {}) {
+  const messages = path.map((node) => messageOf(node, urls));
   if (system) messages.unshift({ role: "system", content: system });
   return { ...settings, messages };
 }
@@ -14,7 +14,7 @@ export function requestOf(path, { system = "", settings = {} } = {}) {
 export class Answers {
   /**
    * @param {function(Object, Object): void} onNews gets the conversation and the node, as it grows and when it has ended
-   * @param {function(Object): void} onWait gets the node each second until there is news
+   * @param {function(Object): void} onWait gets a node that has changed a little: each second until there is news
    */
   constructor(onNews, onWait) {
     Object.assign(this, { onNews, onWait });
@@ -51,7 +51,9 @@ export class Answers {
     news();
     const clock = setInterval(() => this.onWait(node), 1000);
     try {
-      const end = await streamChat(requestOf(path, { system: chat.system, settings }), {
+      const pictures = path.flatMap((each) => each.pictures);
+      const urls = pictures.length ? await (await import("./pictures.js")).urlsOf(pictures) : null;
+      const end = await streamChat(requestOf(path, { system: chat.system, settings, urls }), {
         signal: state.controller.signal,
         onDelta: (delta) => {
           if (delta.content || delta.reasoning) clearInterval(clock);
@@ -61,6 +63,7 @@ export class Answers {
         },
       });
       Object.assign(node, end);
+      this.#seen(path, end.usage?.pictures);
     } catch (error) {
       if (error.name === "AbortError") node.finish = "stopped";
       else Object.assign(node, { finish: "error", error: oneLine(error), errorParam: error.param ?? null, status: error.status ?? 0 });
@@ -68,6 +71,19 @@ export class Answers {
       clearInterval(clock);
       this.running.delete(node.id);
       news();
+    }
+  }
+
+  /** Notes with the pictures of a path what the server says of each: [{tokens, ms: to see it, 0 if it was known}]. */
+  #seen(path, told) {
+    const pictures = path.flatMap((node) => node.pictures.map((picture) => ({ node, picture })));
+    if (told?.length !== pictures.length) return;
+    for (const [index, { node, picture }] of pictures.entries()) {
+      const { tokens, ms } = told[index];
+      if (picture.tokens === tokens && !ms) continue;
+      Object.assign(picture, { tokens, ms: ms || picture.ms || 0 });
+      node.revision += 1;
+      this.onWait(node);
     }
   }
 }

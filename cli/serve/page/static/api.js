@@ -1,5 +1,7 @@
 /** Calls of the server. What goes wrong is an ApiError whose message is one line. */
 
+import { store, stored } from "./storage.js";
+
 export class ApiError extends Error {
   /** status: of HTTP, 0 where nothing was answered; param: the field that is to blame; retry: seconds, where it says so */
   constructor(message, { status = 0, param = null, retry = null } = {}) {
@@ -15,23 +17,11 @@ let held = null; // where the session's storage is refused
 /** The key that goes with every request; kept until the browser's tab is closed. */
 export function setKey(key) {
   held = key;
-  try {
-    sessionStorage.setItem(KEY, key);
-  } catch {
-    // it stays in memory
-  }
-}
-
-function key() {
-  try {
-    return held ?? sessionStorage.getItem(KEY);
-  } catch {
-    return held;
-  }
+  store(KEY, key, "sessionStorage");
 }
 
 function headers() {
-  const known = key();
+  const known = held ?? stored(KEY, "sessionStorage");
   return { "Content-Type": "application/json", ...(known && { Authorization: `Bearer ${known}` }) };
 }
 
@@ -61,11 +51,14 @@ async function refusal(response) {
 /** The JSON of a GET. */
 export const get = async (path) => (await call(path)).json();
 
-/** What going to each of these conversations would cost: [{tokens, reused, read} | {error}]. Each has what changes a prompt. */
-export async function costs(conversations, { signal } = {}) {
+/** What going to each of these conversations would cost: [{tokens, reused, read} | {error}]. Each has what changes a prompt; pictures: data URLs by the id that stands for them in "picture:ID". */
+export async function costs(conversations, { pictures, signal } = {}) {
   const found = [];
   for (let at = 0; at < conversations.length; at += 16) {
-    const response = await call("page/costs", { method: "POST", body: { conversations: conversations.slice(at, at + 16) }, signal });
+    const part = conversations.slice(at, at + 16);
+    const ids = new Set([...JSON.stringify(part).matchAll(/"picture:([\w-]+)"/g)].map(([, id]) => id));
+    const body = { conversations: part, pictures: Object.fromEntries([...pictures].filter(([id]) => ids.has(id))) };
+    const response = await call("page/costs", { method: "POST", body, signal });
     found.push(...(await response.json()).costs);
   }
   return found;

@@ -4,10 +4,10 @@ import { get } from "./api.js";
 import { Answers } from "./answers.js";
 import { Composer } from "./composer.js";
 import { ConversationView } from "./conversation_view.js";
-import { byId, el, icon, iconButton, tokens } from "./dom.js";
+import { byId, el, icon, iconButton, said, tokens } from "./dom.js";
 import { showGauge } from "./gauge.js";
 import { History } from "./history.js";
-import { setName } from "./model.js";
+import { model, setName } from "./model.js";
 import { Panels } from "./panels.js";
 import { Settings } from "./settings.js";
 import { Tree, newId, textOf, wordsOf } from "./tree.js";
@@ -17,7 +17,6 @@ const MOST_SPOKEN = 2000; // characters of an answer
 const SAMPLES = ["Explain what a cache is, in two sentences.", "Write a Python function that reverses a list.", "Give me three ideas for dinner."];
 
 let chat = fresh();
-let context = 0; // of the model, in tokens; 0: not yet known
 let withProbabilities = false;
 const settings = new Settings();
 const answers = new Answers(onNews, (node) => view.update(node));
@@ -40,7 +39,7 @@ const view = new ConversationView({
     view.focus(id);
   },
   copy,
-  edit: (node) => view.edit(node, (text, files) => ask(chat.tree.edit(node.id, text, files))),
+  edit: (node) => view.edit(node, (text, given) => ask(chat.tree.edit(node.id, text, given))),
   regenerate: (node) => answer(chat.tree.regenerate(node.id)),
   retry: (node) => answer(node.content || node.reasoning ? chat.tree.regenerate(node.id) : node),
   proceed: answer,
@@ -51,8 +50,10 @@ const view = new ConversationView({
     said("What you write next follows this message.");
   },
   remove: (node) => {
-    for (const id of chat.tree.remove(node.id)) answers.stop({ id });
+    const gone = chat.tree.remove(node.id);
+    for (const each of gone) answers.stop(each);
     show();
+    history.dropPictures(gone);
   },
   alternative: async (node, index, other) => {
     const { beginning } = await import("./alternatives.js");
@@ -68,11 +69,9 @@ const view = new ConversationView({
   settings: (node) => settings.blame(node.errorParam, node.error),
 });
 const composer = new Composer({
-  send: (content, files = []) => ask(chat.tree.add(chat.tree.head, { role: "user", content, files })),
-  context: () => context,
+  send: (content, given) => ask(chat.tree.add(chat.tree.head, { role: "user", content, ...given })),
   stop,
   before: () => view.step(0),
-  waits: () => said("It is sent when the answer is complete; a change of the text prevents that."),
 });
 
 function fresh() {
@@ -97,7 +96,7 @@ function onNews({ shown }, node) {
   history.save(shown);
   if (shown !== chat) return;
   view.update(node);
-  showGauge(chat.tree.path(), context);
+  showGauge(chat.tree.path());
   if (!answers.isRunning(node)) {
     said(node.error ?? (node.finish === "stopped" ? "Stopped." : `The answer is complete. ${node.content.slice(0, MOST_SPOKEN)}`));
     tree?.show(chat.tree);
@@ -138,14 +137,8 @@ function show() {
 function draw() {
   view.show(chat.tree);
   tree?.show(chat.tree);
-  showGauge(chat.tree.path(), context);
+  showGauge(chat.tree.path());
   composer.setRunning(runs());
-}
-
-/** For screen readers: once, when something has begun or ended, not token by token. */
-function said(text) {
-  byId("spoken").textContent = text;
-  byId("spoken").classList.add("unseen");
 }
 
 async function copy(node, button) {
@@ -237,15 +230,17 @@ async function welcome() {
     const [props, models] = await Promise.all([get("props"), get("v1/models")]);
     const name = models.data[0].id;
     setName(name);
-    context = props.default_generation_settings.n_ctx;
-    showGauge(chat.tree.path(), context);
+    model.context = props.default_generation_settings.n_ctx;
+    model.eyes = props.modalities?.vision === true;
+    composer.setEyes();
+    showGauge(chat.tree.path());
     byId("question").placeholder = `Ask ${name}`;
     place.replaceChildren(
       el("h2", { text: name }),
       props.chat_template
         ? el("p", { text: "It answers from this server, and nothing goes anywhere else. Conversations are kept in this browser." })
         : el("p", { class: "warn", text: "This model has no chat template: it cannot chat here." }),
-      el("dl", {}, el("div", {}, el("dt", { text: "Context" }), el("dd", { text: tokens(context) }))),
+      el("dl", {}, el("div", {}, el("dt", { text: "Context" }), el("dd", { text: tokens(model.context) }))),
       props.chat_template && el("div", { class: "choices" },
         ...SAMPLES.map((text) => el("button", { class: "button", type: "button", text, onclick: () => composer.propose(text) }))),
     );

@@ -1,48 +1,98 @@
-/** Text files that go with a question: read, checked, and shown as chips until it is sent. */
+/** Text files and pictures that go with a question: read, checked, and shown as chips until it is sent. */
 
 import { fileLabel } from "./calls_view.js";
-import { count, el, iconButton } from "./dom.js";
+import { count, el, iconButton, said } from "./dom.js";
+import { model } from "./model.js";
+import { thumbs } from "./thumbs.js";
 
 const PER_TOKEN = 4; // bytes; an English token has about as many
 
+const isPicture = ({ type }) => type.startsWith("image/") && type !== "image/svg+xml";
+
 export class Chips {
-  /** @param {Object[]} files [{name, text}] to begin with */
-  constructor(files = []) {
-    this.element = el("div", { class: "chips" });
-    this.#show([...files]);
+  /**
+   * @param {Object} given {files: [{name, text}], pictures} to begin with
+   * @param {function(): void} after moves the focus when the last one has been removed
+   */
+  constructor({ files = [], pictures = [] }, after) {
+    this.after = after;
+    this.note = el("p", { class: "note warns", role: "alert" });
+    this.element = el("div", { class: "chips" }, this.note);
+    this.files = [...files];
+    this.pictures = [...pictures];
+    this.#show();
   }
 
-  /** Adds text files that the browser gives; says why it refuses others. context: tokens, which bound the size */
-  async add(given, context) {
-    const refused = [];
+  get some() {
+    return this.files.length + this.pictures.length > 0;
+  }
+
+  /** What is here. */
+  get given() {
+    return { files: this.files, pictures: this.pictures };
+  }
+
+  /** Adds files that the browser gives, one after the other; says why it refuses others. */
+  add(given) {
+    this.adding = this.#add([...given], this.adding);
+    return this.adding;
+  }
+
+  async #add(given, before) {
+    await before;
+    const [troubles, names] = [[], []];
+    const trouble = (file, message) => troubles.push(`${file.name}: ${message}.`);
     for (const file of given) {
       try {
-        this.files.push(await read(file, new Blob(this.files.map(({ text }) => text)).size, PER_TOKEN * context));
-      } catch (error) {
-        refused.push(`${file.name}: ${error.message}.`);
+        if (isPicture(file)) await this.#picture(file, trouble);
+        else this.files.push(await textFile(file, new Blob(this.files.map(({ text }) => text)).size));
+        names.push(file.name);
+      } catch ({ message }) {
+        trouble(file, message);
       }
+      this.#show(troubles.join(" "));
     }
-    this.#show(this.files, refused.join(" "));
+    if (names.length) said(`With the question: ${names.join(", ")}.`);
   }
 
-  /** The files, which are no longer here. */
+  async #picture(file, trouble) {
+    if (!model.eyes) throw new Error("this model takes no pictures");
+    const { read } = await import("./pictures.js");
+    const { picture, trouble: unkept } = await read(file);
+    this.pictures.push(picture);
+    if (unkept) trouble(file, `it can be sent, but is not kept: ${unkept}`);
+  }
+
+  /** What is here, which it no longer is. */
   take() {
-    const { files } = this;
-    this.#show([]);
-    return files;
+    const { given } = this;
+    [this.files, this.pictures] = [[], []];
+    this.#show();
+    return given;
   }
 
-  #show(files, trouble = "") {
-    this.files = files;
-    const remove = (file) => this.#show(files.filter((each) => each !== file));
-    this.element.replaceChildren(
-      ...files.map((file) => el("span", { class: "chip" },
-        el("span", { dir: "auto", text: fileLabel(file) }), iconButton("close", `Remove ${file.name}`, () => remove(file)))),
-      el("p", { class: "note warns", role: "alert", text: trouble }));
+  #show(trouble = "") {
+    const chip = (kind, one, label) => el("span", { class: `chip ${kind}` }, label, iconButton("close", `Remove ${one.name}`, () => this.#remove(kind, one)));
+    for (const each of this.element.querySelectorAll(".chip")) each.remove();
+    this.note.before(
+      ...this.pictures.map((picture) => chip("pictures", picture, thumbs([picture])[0])),
+      ...this.files.map((file) => chip("files", file, el("span", { dir: "auto", text: fileLabel(file) }))));
+    if (this.note.textContent !== trouble) this.note.textContent = trouble; // it is read aloud when it changes
+  }
+
+  #remove(kind, one) {
+    const buttons = () => [...this.element.querySelectorAll(".bare")];
+    const at = buttons().indexOf(document.activeElement);
+    this[kind] = this[kind].filter((each) => each !== one);
+    this.#show();
+    const left = buttons();
+    if (left.length) left[Math.min(Math.max(at, 0), left.length - 1)].focus();
+    else this.after();
   }
 }
 
-async function read(file, used, most) {
+async function textFile(file, used) {
+  const most = PER_TOKEN * model.context;
   if (used + file.size > most) {
     throw new Error(`${count(file.size)} bytes, but the files of a question have at most ${count(most)} together, ${PER_TOKEN} per token of the context`);
   }

@@ -2,12 +2,12 @@
 
 import { newer, wordsOf } from "./tree.js";
 
-/** {lasting, each(visit), get(id), put(records): all of them or none, merge(record, known): see `withOthers`, remove(id)} */
-export async function openStore() {
+/** {lasting, each(visit), keys(): ids, get(id), put(records): all of them or none, merge(record, known): see `withOthers`, remove(id)} */
+export async function openStore(name = "hybrid") {
   try {
     return inDatabase(
       await new Promise((done, failed) => {
-        const request = indexedDB.open("hybrid", 1);
+        const request = indexedDB.open(name, 1);
         request.onupgradeneeded = () => request.result.createObjectStore("chats", { keyPath: "id" });
         request.onsuccess = () => done(request.result);
         request.onerror = () => failed(request.error);
@@ -19,6 +19,7 @@ export async function openStore() {
     return {
       lasting: false,
       each: async (visit) => kept.forEach((record) => visit(record)),
+      keys: async () => [...kept.keys()],
       get: async (id) => kept.get(id),
       put: async (records) => records.forEach(put),
       merge: put,
@@ -51,6 +52,7 @@ function inDatabase(db) {
           cursor.continue();
         };
       }),
+    keys: () => run("readonly", (store) => store.getAllKeys()),
     get: (id) => run("readonly", (store) => store.get(id)),
     put: (records) => run("readwrite", (store) => records.forEach((record) => store.put(record))),
     merge: (record, known) =>

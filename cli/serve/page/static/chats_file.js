@@ -4,6 +4,8 @@ import { byAge } from "./chat_store.js";
 import { el } from "./dom.js";
 import { newId } from "./tree.js";
 
+const pictures = () => import("./pictures.js");
+
 const MOST_BYTES = 50e6;
 const MOST_NODES = 200_000;
 const FORMAT = "hybrid-chats";
@@ -28,6 +30,10 @@ const amount = expected("a number from 0 on", (value) => Number.isFinite(value) 
 const byte = expected("a byte", (value) => Number.isInteger(value) && value >= 0 && value < 256);
 const time = expected("a time in milliseconds", (value) => Number.isFinite(value) && value >= 0 && value <= 8.64e15); // as dates can be
 const id = expected("an id of letters, digits, - and _, at most 64", (value) => typeof value === "string" && /^[\w-]{1,64}$/.test(value));
+const dataUrl = expected("a PNG, JPEG or WebP picture as a data URL", (value) => {
+  const head = typeof value === "string" && /^data:image\/(png|jpeg|webp);base64,/.exec(value.slice(0, 40))?.[0];
+  return Boolean(head) && !/[^A-Za-z0-9+/=]/.test(value.slice(head.length));
+});
 const oneOf = (...words) => expected(words.join(" or "), (value) => words.includes(value));
 const maybe = (kind) => (value, at) => (value === null || value === undefined ? null : kind(value, at));
 const isList = expected("a list", Array.isArray);
@@ -49,6 +55,7 @@ const node = object({
   role: oneOf("user", "assistant", "tool"),
   content: text(),
   files: (value, at) => list(object({ name: text(200), text: text() }))(value ?? [], at),
+  pictures: (value, at) => list(object({ id, name: text(200), width: amount, height: amount, small: dataUrl, tokens: maybe(amount), ms: maybe(amount) }))(value ?? [], at),
   reasoning: text(),
   toolCalls: list(object({ id: text(200), name: text(200), arguments: text() })),
   toolCallId: maybe(text(200)),
@@ -70,9 +77,9 @@ const node = object({
 const chat = object({ id, title: text(200), system: text(), created: time, changed: time, nodes: list(node), head: maybe(id) });
 
 /**
- * The conversations of a file.
+ * The conversations of a file, and its pictures.
  * @param {string} json
- * @returns {Object[]} with the fields that are known, and no others
+ * @returns {{chats: Object[], pictures: Map}} chats: with the fields that are known, and no others; pictures: data URLs by id
  * @throws {Error} which says where something is wrong
  */
 function readChats(json) {
@@ -98,7 +105,8 @@ function readChats(json) {
     ids.add(each.id);
     checkTree(each, `chats[${index}]`);
   }
-  return found;
+  const urls = Object.entries(isObject(file.pictures ?? {}, "pictures")).map(([name, url]) => [id(name, "pictures"), dataUrl(url, `pictures.${name}`)]);
+  return { chats: found, pictures: new Map(urls) };
 }
 
 /** Parents come before their children: so there is no cycle. */
@@ -112,34 +120,65 @@ function checkTree({ nodes, head }, at) {
   if (!ids.has(head)) fail(`${at}.head`, `no message ${shown(head)}`);
 }
 
-const many = (n) => `${n} ${n === 1 ? "conversation" : "conversations"}`;
+const counted = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
-/** The file of these conversations; without probabilities where `readChats` would refuse it for its size. */
-function writeChats(chats) {
-  const file = (without) => {
-    const json = JSON.stringify({ format: FORMAT, version: 1, chats }, (name, value) => (name === without ? undefined : value));
-    return new Blob([json], { type: "application/json" });
-  };
-  const whole = file(null);
-  return whole.size <= MOST_BYTES ? { blob: whole, dropped: false } : { blob: file("logprobs"), dropped: true };
+/**
+ * The file of these conversations. Where it would be too large to be imported it has no probabilities, then not the pictures
+ * of the oldest conversations: {blob, without: what it lacks for its size}.
+ */
+async function writeChats(chats) {
+  const begun = (without) => new Blob([JSON.stringify({ format: FORMAT, version: 1, chats }, (name, value) => (name === without ? undefined : value)).slice(0, -1)]);
+  const newest = chats.toSorted(byAge).reverse().flatMap(({ nodes }) => nodes.flatMap((each) => each.pictures ?? []));
+  const ids = new Set(newest.map((picture) => picture.id));
+  const { urlOf } = ids.size ? await pictures() : {};
+  const parts = [];
+  let size = 0;
+  for (const one of ids) {
+    const url = size < MOST_BYTES && (await urlOf(one));
+    if (!url) continue;
+    parts.push(new Blob([`${parts.length ? "," : ""}"${one}":"${url}"`]));
+    size += parts.at(-1).size;
+  }
+  const ends = [',"pictures":{', "}}"];
+  const room = MOST_BYTES - ends.join("").length;
+  const without = [];
+  let begin = begun(null);
+  if (begin.size + size > room) {
+    begin = begun("logprobs");
+    without.push("probabilities");
+  }
+  const all = parts.length;
+  while (parts.length && begin.size + size > room) size -= parts.pop().size;
+  if (parts.length < all) without.push("the pictures of older conversations");
+  return { blob: new Blob([begin, ends[0], ...parts, ends[1]], { type: "application/json" }), without };
 }
 
 /** Saves all conversations of a store as a file. Returns a sentence about it. */
 export async function exportChats(store) {
   const records = [];
   await store.each((record) => records.push(record));
-  const { blob, dropped } = writeChats(records);
+  const { blob, without } = await writeChats(records);
   const href = URL.createObjectURL(blob);
   el("a", { href, download: `hybrid-chats-${new Date().toISOString().slice(0, 10)}.json` }).click();
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
-  return `${many(records.length)} exported${dropped ? ", without probabilities: with them the file would be too large to be imported" : ""}.`;
+  const [what, them] = [without.join(" and "), "with them the file would be too large to be imported"];
+  return `${counted(records.length, "conversation")} exported${what && `, without ${what}: ${them}`}.`;
 }
 
 /** Puts the conversations of a file into a store, under another id where theirs is used: {records: the oldest first, told: a sentence}. */
 export async function importChats(file, store, isUsed) {
   if (file.size > MOST_BYTES) throw new Error(`the file: ${Math.ceil(file.size / 1e6)} MB, at most ${MOST_BYTES / 1e6} are taken`);
-  const records = readChats(await file.text());
+  const { chats: records, pictures: urls } = readChats(await file.text());
   for (const record of records) if (isUsed(record.id)) record.id = newId();
+  if (urls.size) await importPictures(records, urls);
   await store.put(records);
-  return { records: records.sort(byAge), told: `${many(records.length)} imported.` };
+  return { records: records.sort(byAge), told: `${counted(records.length, "conversation")} imported.` };
+}
+
+/** Keeps the pictures of these conversations, all under new ids: what is here belongs to other conversations. */
+async function importPictures(records, urls) {
+  const { madeId, put } = await pictures();
+  const ids = new Map([...urls.keys()].map((old) => [old, madeId()]));
+  for (const { nodes } of records) for (const each of nodes) for (const picture of each.pictures) picture.id = ids.get(picture.id) ?? madeId();
+  await put([...urls].map(([old, url]) => ({ id: ids.get(old), url })));
 }

@@ -1,26 +1,30 @@
 /** Where the next question is written; while an answer is drawn, its button stops it, and Enter sends the text later. */
 
-import { byId, el, icon, iconButton } from "./dom.js";
+import { byId, chooser, icon, iconButton, said } from "./dom.js";
+import { model } from "./model.js";
+import { DRAFT, store, storedJson } from "./storage.js";
 
 const withFingers = () => matchMedia("(pointer: coarse)").matches;
 
 export class Composer {
-  /** @param {Object} doing {send(text, files), stop(), before(), context()}: `before`: the key up in an empty field; `context`: the model's, in tokens */
+  /** @param {Object} doing {send(text, {files, pictures}), stop(), before()}: `before`: the key up in an empty field */
   constructor(doing) {
     this.area = byId("question");
     this.button = byId("send");
     this.doing = doing;
     this.running = null;
     this.waits = false; // the text is sent when the answer has ended
-    this.chips = null; // files that go with it, once there was one
+    this.chips = null; // files and pictures that go with it, once there was one
     this.form = byId("composer");
-    const file = el("input", { type: "file", multiple: true, hidden: true, onchange: async () => {
-      await this.#attach(file.files);
-      file.value = ""; // the same one may be chosen again
-    } });
-    this.area.before(iconButton("attach", "Attach text files", () => file.click()), file);
+    this.form.attach = (files) => this.#attach(files);
+    const { input, choose } = chooser((files) => this.#attach(files));
+    this.eyes = [iconButton("picture", "Attach pictures", () => choose("image/*"))];
+    if (withFingers()) this.eyes.push(iconButton("camera", "Take a picture", () => choose("image/*", true)));
+    this.area.before(iconButton("attach", "Attach text files", () => choose()), ...this.eyes, input);
+    this.setEyes();
     for (const name of ["dragover", "dragleave", "drop"]) addEventListener(name, (event) => this.#given(event, event.dataTransfer));
-    this.area.addEventListener("paste", (event) => this.#given(event, event.clipboardData));
+    addEventListener("paste", (event) => this.#given(event, event.clipboardData));
+    for (const name of ["pagehide", "visibilitychange"]) addEventListener(name, () => this.#keep());
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
@@ -28,6 +32,7 @@ export class Composer {
     this.area.addEventListener("input", () => (this.#resize(), this.#wait(false)));
     this.area.addEventListener("keydown", (event) => this.#key(event));
     this.setRunning(false);
+    this.#restore();
   }
 
   #key(event) {
@@ -43,42 +48,71 @@ export class Composer {
   }
 
   #has() {
-    return this.area.value.trim() !== "" || this.chips?.files.length > 0;
+    return this.area.value.trim() !== "" || Boolean(this.chips?.some);
   }
 
-  /** Files over the page, dropped, or pasted; a text with a picture of itself is pasted as text. */
-  #given(event, { files, types }) {
-    if (!types.includes("Files") || types.includes("text/html")) return;
+  // --- files and pictures ---
+  /** Whether the model takes pictures has become known. */
+  setEyes() {
+    for (const button of this.eyes) button.hidden = !model.eyes;
+    this.form.classList.toggle("sees", model.eyes);
+  }
+
+  /** Files over the page, dropped, or pasted: for a question that is edited, or the next one. A text with a picture of itself is a text. */
+  #given(event, data) {
+    const { files, types } = data;
+    const isText = types.includes("text/html") && types.includes("text/plain");
+    if (!types.includes("Files") || isText || event.target.closest?.("dialog")) return;
     event.preventDefault();
+    const form = event.target.closest?.(".editing") ?? this.form;
     const isOver = event.type === "dragover";
-    this.form.classList.toggle("over", isOver);
-    if (files.length && !isOver) this.#attach(files);
+    form.classList.toggle("over", isOver);
+    if (files.length && !isOver) form.attach(files);
   }
 
   async #attach(files) {
     const given = [...files]; // the browser's list is emptied
+    this.attaching = this.#withChips().then((chips) => chips.add(given));
+    await this.attaching;
+    this.focus();
+  }
+
+  async #withChips(draft = {}) {
+    const { Chips } = await import("./attach.js");
     if (!this.chips) {
-      const { Chips } = await import("./attach.js");
-      this.chips ??= new Chips();
+      this.chips = new Chips(draft, () => this.focus());
       this.form.prepend(this.chips.element);
     }
-    await this.chips.add(given, this.doing.context());
-    this.focus();
+    return this.chips;
+  }
+
+  // --- what is not yet sent ---
+  #keep() {
+    const draft = { text: this.area.value, ...this.chips?.given };
+    store(DRAFT, this.#has() ? JSON.stringify(draft) : null, "sessionStorage");
+  }
+
+  #restore() {
+    const draft = storedJson(DRAFT, "sessionStorage");
+    if (!draft) return;
+    this.propose(draft.text ?? "");
+    if (draft.files?.length || draft.pictures?.length) this.attaching = this.#withChips(draft);
   }
 
   #wait(waits) {
     if (this.waits === waits) return;
     this.waits = waits;
     byId("composer-note").hidden = !waits;
-    if (waits) this.doing.waits();
+    if (waits) said("It is sent when the answer is complete; a change of the text prevents that.");
   }
 
-  #send() {
+  async #send() {
     if (this.running) {
       this.doing.stop();
       return;
     }
-    if (!this.#has()) return;
+    await this.attaching?.catch(() => {}); // what was chosen a moment ago goes with it
+    if (this.running || !this.#has()) return;
     const text = this.area.value.trim();
     this.area.value = "";
     this.#resize();

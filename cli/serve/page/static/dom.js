@@ -33,6 +33,7 @@ const ICONS = {
   attach: "M20 11l-8 8a5 5 0 0 1-7-7l8-8a3.4 3.4 0 0 1 5 5l-8 8a1.7 1.7 0 0 1-2.5-2.5L15 7",
   branch: "M7 4v16M7 13c0-4 10-2 10-8M17 5l-3 3M17 5l3 3",
   bulb: "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-.7.7-1 1.3-1 2H9c0-.7-.3-1.3-1-2z",
+  camera: "M4 8h4l2-3h4l2 3h4v11H4zM12 10a3.3 3.3 0 1 0 0 6.6 3.3 3.3 0 0 0 0-6.6z",
   check: "M5 13l4 4L19 7",
   close: "M6 6l12 12M18 6L6 18",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
@@ -44,6 +45,7 @@ const ICONS = {
   history: "M4 6h16M4 12h16M4 18h10",
   import: "M12 4v11M8 11l4 4 4-4M4 15v5h16v-5",
   left: "M15 6l-6 6 6 6",
+  picture: "M4 5h16v14H4zM4 17l5-5 4 4 3-3 4 4M15.5 9v.01",
   probabilities: "M4 20V10M9.3 20V4M14.6 20v-7M20 20v-4",
   remove: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   retry: "M20 11a8 8 0 1 0-2.3 6.3M20 5v6h-6",
@@ -65,6 +67,26 @@ export function icon(name) {
 export function iconButton(name, label, onclick, { wide = false, ...props } = {}) {
   const looks = wide ? { class: "button" } : { class: "button bare", title: label, "aria-label": label };
   return el("button", { type: "button", ...looks, onclick, ...props }, icon(name), wide && el("span", { text: label }));
+}
+
+/** For screen readers: once, when something has begun or ended, not token by token. */
+export function said(text) {
+  byId("spoken").textContent = text;
+  byId("spoken").classList.add("unseen");
+}
+
+/** Lets somebody choose files, which `onFiles` gets: {input: to put anywhere, choose(accept, capture): asks}. */
+export function chooser(onFiles) {
+  const input = el("input", { type: "file", multiple: true, hidden: true, onchange: async () => {
+    await onFiles(input.files);
+    input.value = ""; // the same one may be chosen again
+  } });
+  const choose = (accept = "", capture = false) => {
+    input.accept = accept;
+    input.toggleAttribute("capture", capture);
+    input.click();
+  };
+  return { input, choose };
 }
 
 /** The rules of a part of the page that is loaded when it is wanted. */

@@ -28,6 +28,15 @@ export function figures(timings, usage) {
   return list;
 }
 
+/** What the pictures of a question took, where the server has said it: a line, else "". */
+export function seenIn(pictures) {
+  const told = pictures.filter((each) => each.tokens);
+  const sum = (name) => told.reduce((all, each) => all + (each[name] ?? 0), 0);
+  if (!told.length) return "";
+  const which = told.length === 1 ? "The picture" : `${told.length} pictures`;
+  return `${which}: ${tokens(sum("tokens"))}${sum("ms") ? ` \u00b7 seen in ${count(sum("ms"))} ms` : ""}`;
+}
+
 function why(usage) {
   const cache = usage?.cache;
   return cache ? `${tokens(cache.processed)} of the prompt were read: ${cache.reason}` : null;

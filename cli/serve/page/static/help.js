@@ -5,6 +5,7 @@ import { el, iconButton, style } from "./dom.js";
 const KEYS = [
   ["Enter", "send; Shift+Enter: a new line"],
   ["Esc", "stop the answer; close what is open"],
+  ["Ctrl+V", "text files, and pictures where the model takes them, go with the question"],
   ["Alt+\u2191, Alt+\u2193", "from message to message"],
   ["on a message", "C copy, E edit, R answer again, G go on, B branch here, \u2190 \u2192 other branches"],
   ["Ctrl+Shift+O", "new conversation"],

@@ -164,10 +164,22 @@ export class History {
   async #remove(id) {
     this.removed.add(id);
     this.#forget(id);
+    const chat = this.live.get(id);
     this.live.delete(id);
     if (!this.list.take(id)) byId("history-new").querySelector("button").focus();
-    await (await this.store).remove(id);
+    const store = await this.store;
+    const nodes = [...((await store.get(id))?.nodes ?? []), ...(chat?.tree.nodes.values() ?? [])];
+    await store.remove(id);
     if (id === this.list.current) this.onNew();
+    await this.dropPictures(nodes);
+  }
+
+  /** Removes the pictures of messages that are gone, unless others have them, too. */
+  async dropPictures(nodes) {
+    const gone = new Set(nodes.flatMap(({ pictures = [] }) => pictures.map(({ id }) => id)));
+    if (!gone.size) return;
+    await this.#flush();
+    await (await import("./pictures.js")).sweep(gone);
   }
 
   async #tried(act) {

@@ -1,11 +1,12 @@
 /** One message as it is seen: text, thoughts, calls of tools, what it took, and what can be done with it. */
 
 import { byId, count, el, icon, iconButton, style, tokens } from "./dom.js";
-import { figures } from "./figures.js";
+import { figures, seenIn } from "./figures.js";
 import { GrowingText } from "./growing.js";
 import { renderMarkdown } from "./markdown.js";
 import { callCards, fileCards, resultCard } from "./calls_view.js";
 import { named } from "./model.js";
+import { thumbs } from "./thumbs.js";
 
 const WHO = { user: "You", tool: "Result" };
 const ENDS = { length: "It was cut off: no room for more tokens.", stopped: "Stopped." };
@@ -34,7 +35,7 @@ export class MessageView {
     this.head = el("header", { class: "head" });
     this.thoughts = null;
     this.body = el("div", { class: "body" });
-    this.files = fileCards(node.files);
+    this.files = [...(node.pictures.length ? [el("div", { class: "thumbs" }, ...thumbs(node.pictures))] : []), ...fileCards(node.files)];
     this.more = el("div", { class: "more" });
     this.foot = el("footer", { class: "foot" });
     this.element = el(
@@ -210,6 +211,8 @@ export class MessageView {
       this.told = node.timings;
       this.bar.replaceChildren(figures(node.timings, node.usage));
     }
+    const seen = seenIn(node.pictures);
+    if (seen) this.bar.replaceChildren(el("span", { class: "figures", text: seen }));
     const can = running ? "running" : `${node.finish} ${node.error}`;
     if (this.can === can) return;
     this.can = can;

@@ -1,4 +1,7 @@
-/** The name of the model, above its answers. */
+/** What the server has said of the model: its name, above its answers, and what it takes. */
+
+/** context: in tokens, 0: not yet known; eyes: whether it takes pictures */
+export const model = { context: 0, eyes: false };
 
 let name = "Answer"; // until the server has said it
 

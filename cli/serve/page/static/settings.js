@@ -1,21 +1,13 @@
 /** What is asked of the model beside the messages. Kept in this browser; how it is set: settings_dialog.js. */
 
 import { FIELDS, MOST, nameOf } from "./settings_fields.js";
-import { store, stored } from "./storage.js";
+import { store, storedJson } from "./storage.js";
 
 const KEPT = "hybrid-settings";
 
-function kept() {
-  try {
-    return Object(JSON.parse(stored(KEPT)));
-  } catch {
-    return {}; // somebody has spoiled it
-  }
-}
-
 export class Settings {
   constructor() {
-    const found = kept();
+    const found = Object(storedJson(KEPT));
     const text = ({ name, options }) => {
       const value = Object.hasOwn(found, name) ? found[name] : null;
       return typeof value === "string" && value.length <= MOST && (!options || Object.hasOwn(options, value)) ? value : "";

@@ -6,6 +6,7 @@
  *   role            "user", "assistant" or "tool"
  *   content         its text
  *   files           [{name, text}] that a question comes with
+ *   pictures        [{id, name, width, height, small, tokens, ms}], too: pictures.js keeps them; tokens, ms: where the server says them
  *   reasoning       thoughts before it, or ""
  *   toolCalls       [{id, name, arguments}], arguments as JSON text
  *   toolCallId      of a result: which call it answers
@@ -20,7 +21,7 @@
  */
 
 const empty = () => ({
-  content: "", files: [], reasoning: "", toolCalls: [], toolCallId: null, logprobs: null, timings: null, usage: null, finish: null, error: null, revision: 0,
+  content: "", files: [], pictures: [], reasoning: "", toolCalls: [], toolCallId: null, logprobs: null, timings: null, usage: null, finish: null, error: null, revision: 0,
 });
 
 /** An id that no other conversation has. (`randomUUID` is missing where a phone reaches the server over plain HTTP.) */
@@ -88,9 +89,9 @@ export class Tree {
   }
 
   /** The same question in other words: a sibling. */
-  edit(id, content, files = []) {
+  edit(id, content, { files = [], pictures = [] } = {}) {
     const { parent, role, toolCallId } = this.nodes.get(id);
-    return this.add(parent, { role, content, files, toolCallId });
+    return this.add(parent, { role, content, files, pictures, toolCallId });
   }
 
   /** Room for another answer: in the place of one, or to a question. */
@@ -110,15 +111,16 @@ export class Tree {
     this.#remember();
   }
 
-  /** Takes a node and all that follows it away. Their ids. */
+  /** Takes a node and all that follows it away. Returns them. */
   remove(id) {
     const { parent } = this.nodes.get(id);
     const gone = [id];
     for (const each of gone) gone.push(...this.below.get(each)); // grows while it is read
+    const nodes = gone.map((each) => this.nodes.get(each));
     for (const each of gone) for (const map of [this.nodes, this.below, this.latest]) map.delete(each);
     this.below.set(parent, this.below.get(parent).filter((child) => child !== id));
     if (gone.includes(this.head)) this.go(parent);
-    return gone;
+    return nodes;
   }
 
   /** Takes over messages that are newer or not here, but for those that `isOurs(node, own)` says. Whether there were any. */
@@ -140,8 +142,8 @@ export class Tree {
   }
 }
 
-/** The words of a message, or the names of its files where it has no words. */
-export const wordsOf = ({ content, files = [] }) => content || files.map(({ name }) => name).join(", ");
+/** The words of a message, or the names of its files and pictures where it has no words. */
+export const wordsOf = ({ content, files = [], pictures = [] }) => content || [...pictures, ...files].map(({ name }) => name).join(", ");
 
 /** A message as one text: its files, each with its name and in a fence longer than any in it, then its words. */
 export function textOf({ content, files = [] }) {
@@ -152,10 +154,12 @@ export function textOf({ content, files = [] }) {
   return [...fenced, content].filter(Boolean).join("\n\n");
 }
 
-/** A node as the server takes it. */
-export function messageOf(node) {
-  const { role, reasoning, toolCalls, toolCallId } = node;
-  const message = { role, content: textOf(node) };
+/** A node as the server takes it; urls: of its pictures, by id. */
+export function messageOf(node, urls) {
+  const { role, pictures, reasoning, toolCalls, toolCallId } = node;
+  const text = textOf(node);
+  const parts = () => [...pictures.map(({ id }) => ({ type: "image_url", image_url: { url: urls.get(id) } })), ...(text ? [{ type: "text", text }] : [])];
+  const message = { role, content: pictures.length ? parts() : text };
   if (reasoning) message.reasoning_content = reasoning;
   if (toolCalls.length) message.tool_calls = toolCalls.map(({ id, name, arguments: given }) => ({ id, type: "function", function: { name, arguments: given } }));
   if (toolCallId !== null) message.tool_call_id = toolCallId;

@@ -3,6 +3,7 @@
 import { requestOf } from "./answers.js";
 import { costs } from "./api.js";
 import { byId, count, el, style, svg, tokens } from "./dom.js";
+import { thumbs } from "./thumbs.js";
 import { wordsOf } from "./tree.js";
 
 const STEP = 16; // pixels from one column to the next
@@ -25,7 +26,7 @@ export class TreeView {
     this.view = byId("tree-view");
     this.list = el("div", { role: "tree", "aria-label": "Turns", class: "turns" });
     this.view.append(this.list);
-    this.list.addEventListener("click", (event) => this.#chosen(event.target.closest(".turn")));
+    this.list.addEventListener("click", ({ target }) => target.closest(".thumb") || this.#chosen(target.closest(".turn")));
     this.list.addEventListener("keydown", (event) => this.#key(event));
     this.known = new Map(); // id of a branch's first node -> its cost
     this.asking = null;
@@ -68,10 +69,12 @@ export class TreeView {
     const cost = el("span", { class: "cost" });
     if (siblings > 1) this.#tell(cost, this.known.get(node.id));
     const on = onPath.has(node.id);
+    const small = thumbs(node.pictures);
+    for (const each of small) each.tabIndex = -1; // keys find them in the message
     return el("div",
       { class: `turn ${node.role}${on ? " on" : ""}`, role: "treeitem", tabindex: "-1", "aria-level": level + 1, "aria-current": isHead ? "true" : null,
         "aria-label": `${LETTER[node.role]}: ${text.slice(0, 80)}${on ? ", on the branch that is shown" : ""}`, "data-id": node.id },
-      drawing(level, lines, on), el("span", { class: "turn-text", text: text.replace(/[#*`>|\s]+/g, " ").trim() }), siblings > 1 ? cost : null);
+      drawing(level, lines, on), ...small, el("span", { class: "turn-text", text: text.replace(/[#*`>|\s]+/g, " ").trim() }), siblings > 1 ? cost : null);
   }
 
   // --- costs ---
@@ -81,6 +84,8 @@ export class TreeView {
     const asking = (this.asking = new AbortController());
     const { tree } = this;
     const asked = this.doing.asked();
+    const pictures = [...tree.nodes.values()].flatMap((node) => node.pictures);
+    asked.urls = new Map(pictures.map(({ id }) => [id, `picture:${id}`]));
     const conversations = branches.map((node) => {
       const path = tree.path(tree.leaf(node.id)).filter((each) => wordsOf(each) || each.toolCalls.length);
       const request = requestOf(path, asked);
@@ -89,7 +94,8 @@ export class TreeView {
       return wanted;
     });
     try {
-      const found = await costs(conversations, { signal: asking.signal });
+      const known = pictures.length ? await (await import("./pictures.js")).known(pictures) : new Map();
+      const found = await costs(conversations, { pictures: known, signal: asking.signal });
       for (const [index, cost] of found.entries()) {
         this.known.set(branches[index].id, cost);
         const place = this.list.querySelector(`[data-id="${branches[index].id}"] .cost`);

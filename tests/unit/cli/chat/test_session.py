@@ -123,7 +123,7 @@ def test_ctrl_c_behind_an_answer_does_not_stop_the_next(capsys: pytest.CaptureFi
     chat = session(model, "one", "two")
     speak = chat.conversation.answer
 
-    def answer(text: str, progress: object = None) -> Iterator[AnswerPart]:
+    def answer(text: str, progress: object = None, pictures: object = ()) -> Iterator[AnswerPart]:
         yield from speak(text)
         if text == "one":
             signal.raise_signal(signal.SIGINT)

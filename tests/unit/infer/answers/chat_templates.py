@@ -12,6 +12,12 @@ from hybrid.infer.text.chat_template import ChatTemplate
 TEMPLATES = Path(__file__).parents[3] / "data" / "chat" / "templates"
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
+# reads only lists of parts, as SmolVLM's does
+SMOLVLM = """{% for message in messages %}{{ message['role'] | capitalize }}{% if message['content'][0]['type'] ==
+'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{
+line['text'] }}{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end>
+{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
+
 
 @cache
 def template(name: str) -> ChatTemplate:

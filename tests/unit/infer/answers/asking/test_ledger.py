@@ -315,7 +315,7 @@ GOOD: dict[str, Any] = {"texts": [[0, "rab"]], "tokens": [[0, [5, 6]]], "answers
         {**GOOD, "texts": [[0, "ab"]]},
         {**GOOD, "texts": [[0, ["r"]]]},
         {**GOOD, "texts": [[0]]},
-        {**GOOD, "tokens": [[0, [-1]]]},
+        {**GOOD, "tokens": [[0, [-(1 << 31) - 1]]]},
         {**GOOD, "tokens": [[0, [1 << 20]]]},
         {**GOOD, "tokens": [[0, [1.0]]]},
         {**GOOD, "tokens": [[0, [True]]]},
@@ -339,6 +339,8 @@ def test_damaged_entries_change_nothing(entries: Any, tok: Tokenizer) -> None:
     with pytest.raises(ValueError):
         ledger.load(entries)
     assert ledger.find(ASKED + "One." + MORE).known == ids
+    ledger.load({**GOOD, "tokens": [[0, [5, -(1 << 31)]]]})
+    assert ledger.find("abc<|im_end|>").known == [5, -(1 << 31)], "a token of a picture"
     ledger.load(GOOD)
     assert len(ledger) == 1 and ledger.find("abc<|im_end|>").known == [5, 6]
 

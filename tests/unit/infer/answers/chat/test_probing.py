@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from chat_templates import TEMPLATES, form, template
+from chat_templates import SMOLVLM, TEMPLATES, form, template
 
 from hybrid.infer.answers.chat.format import (
     FALLBACK,
@@ -15,8 +15,9 @@ from hybrid.infer.answers.chat.format import (
     ThoughtFormat,
     XmlCall,
 )
-from hybrid.infer.answers.chat.probing import probed_with
+from hybrid.infer.answers.chat.probing import probed, probed_with
 from hybrid.infer.answers.chat.renderings import MOST_RENDERINGS, MOST_STEPS, Renderings
+from hybrid.infer.text.chat_template import ChatTemplate
 
 HERMES = FALLBACK  # <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call>, one per call
 QWEN_XML = CallFormat(
@@ -260,9 +261,26 @@ OTHERS = {
 }
 
 
+TAKE_PARTS = {
+    "Apriel-1.6-15b-Thinker-fixed", "Cohere2MoE", "GLM-4.6", "GLM-4.7-Flash", "Kimi-K2-Instruct", "Kimi-K2-Thinking",
+    "Kimi-K3", "LFM2.5-8B-A1B", "MiniMax-M1", "MiniMax-M2", "MiniMax-M3", "Mistral-Small-3.2-24B-Instruct-2506",
+    "Qwen3.5-4B", "Reka-Edge", "Spark2.5", "StepFun3.5-Flash", "google-gemma-4-31B-it-interleaved",
+    "google-gemma-4-31B-it", "ibm-granite-granite-4.0", "ibm-granite-granite-4.1",
+    "mistralai-Ministral-3-14B-Reasoning-2512", "moonshotai-Kimi-K2", "muse-glimmer", "tencent-Hy3",
+    "unsloth-Apriel-1.5", "unsloth-mistral-Devstral-Small-2507",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", FORMATS | OTHERS)
 def test_real_templates(name: str) -> None:
-    assert form(name) == (FORMATS | OTHERS)[name]
+    assert form(name) == replace((FORMATS | OTHERS)[name], takes_parts=name in TAKE_PARTS)
+
+
+def test_a_template_that_needs_parts() -> None:
+    found = probed(ChatTemplate(SMOLVLM))
+    assert found.takes_parts and found.needs_parts
+    echo = probed(ChatTemplate("{% for m in messages %}{{ m.content | tojson }}{% endfor %}"))
+    assert not echo.takes_parts, "it writes the list itself"
 
 
 def test_every_template_is_in_the_table() -> None:

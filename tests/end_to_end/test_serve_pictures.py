@@ -1,0 +1,585 @@
+"""Pictures in requests: every form of every API, what is refused, and what a picture costs."""
+
+import base64
+import gc
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from http_server import WAIT, Server, drawing_held, serving, until
+from picture_site import PUBLIC, Network, moved, site_of, sized
+from seeing_models import pixels, png, seeing_model, tower_of
+
+from hybrid.cli.serve import guards
+from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve.log import Log, LogKind
+from hybrid.cli.serve.pictures.prompts import MARKER
+from hybrid.cli.serve.pictures.sight import MOST_PICTURES, Sight
+from hybrid.infer import LoadedModel
+from hybrid.infer.answers.asking.eyes import Eyes
+from hybrid.infer.engine.pictures import Picture
+
+if TYPE_CHECKING:
+    import anthropic
+
+N_PICTURE = 12  # tokens of a file of `picture`
+
+
+def picture(seed: int, width: int = 54, height: int = 72) -> bytes:
+    return png(pixels(seed, height, width))
+
+
+def data_url(data: bytes, declared: str = "image/png") -> str:
+    return f"data:{declared};base64,{base64.b64encode(data).decode()}"
+
+
+FIRST, SECOND = picture(0), picture(1)
+TEXT = {"type": "text", "text": "What is this?"}
+
+
+class Seeing(Server):
+    """A server with eyes of its own. lines: of its log, as JSON."""
+
+    def __init__(self, model: LoadedModel, tower: Path, sight: dict[str, Any] | None = None, **more: Any) -> None:
+        self.eyes = Eyes.open(tower, model, **(sight or {}).pop("eyes", {}))
+        maker = Maker(model, model.chat_template, 6, sight=Sight(self.eyes, **(sight or {})))
+        super().__init__(model, maker=maker, **more)
+
+    def close(self) -> None:
+        super().close()
+        self.eyes.close()
+
+    def ask(self, messages: list[Any], n: int = 6, **more: Any) -> dict[str, Any]:
+        body = {"messages": messages, "max_tokens": n, "temperature": 0, **more}
+        response = self.http.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+        value: dict[str, Any] = response.json()
+        return value
+
+
+@pytest.fixture(scope="module")
+def files_of_eyes(data_dir: Path) -> tuple[Path, Path]:
+    path = seeing_model(data_dir)
+    return path, tower_of(path)
+
+
+@pytest.fixture(scope="module")
+def model(files_of_eyes: tuple[Path, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files_of_eyes[0], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model:
+        yield model
+        assert model.n_free == 5
+
+
+@pytest.fixture(scope="module")
+def server(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> Iterator[Seeing]:
+    server = Seeing(model, files_of_eyes[1])
+    yield server
+    server.close()
+
+
+def image(data: bytes = FIRST) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(data)}}
+
+
+@contextmanager
+def tower_held(eyes: Eyes) -> Iterator[threading.Event]:
+    """Within the context the tower reads no picture. The event: it was asked to."""
+    begun, go, see = threading.Event(), threading.Event(), eyes.tower.see
+
+    def held(*given: Any, **named: Any) -> Any:
+        begun.set()
+        while not go.wait(0.01):
+            if (stop := named["stop"]) is not None:
+                stop.check()
+        return see(*given, **named)
+
+    eyes.tower.see = held  # type: ignore[method-assign]
+    try:
+        yield begun
+    finally:
+        go.set()
+
+
+def user(*parts: dict[str, Any] | str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": p} if isinstance(p, str) else p for p in parts]}
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    text: str = answer["choices"][0]["message"]["content"]
+    assert text
+    return text
+
+
+# --- forms ---
+def test_a_chat(server: Seeing) -> None:
+    url, raw = data_url(FIRST), base64.b64encode(FIRST).decode()
+    want = server.ask([user(image(), TEXT)])
+    n_text = server.ask([user(TEXT)])["usage"]["prompt_tokens"]
+    assert want["usage"]["prompt_tokens"] == n_text + N_PICTURE + 2, "the picture, and two marks"
+    for part in (
+        {"type": "image_url", "image_url": url},
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": data_url(FIRST, "text/html")}},
+        {"type": "image_url", "image_url": {"url": raw}},
+        {"type": "input_image", "image_url": url},
+    ):
+        answer = server.ask([user(part, TEXT)])
+        assert text_of(answer) == text_of(want) and answer["usage"]["cache"]["processed"] <= 1
+        assert "warnings" not in answer["usage"]
+    assert text_of(server.ask([user(image(SECOND), TEXT)])) != text_of(want), "another picture"
+    assert text_of(server.ask([user(TEXT, image())])) != text_of(want), "another place"
+    with server.http.stream(
+        "POST",
+        "/v1/chat/completions",
+        json={"messages": [user(image(), TEXT)], "max_tokens": 6, "temperature": 0, "stream": True},
+    ) as response:
+        events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
+    assert "".join(e["choices"][0]["delta"].get("content") or "" for e in events if e["choices"]) == text_of(want)
+    counted = server.http.post("/v1/chat/completions/input_tokens", json={"messages": [user(image(), TEXT)]}).json()
+    assert counted["input_tokens"] == want["usage"]["prompt_tokens"]
+
+
+def test_openais_client(server: Seeing) -> None:
+    want = text_of(server.ask([user(image(), TEXT)]))
+    asked: dict[str, Any] = {"model": "tiny", "temperature": 0}
+    answer = server.openai.chat.completions.create(messages=[user(image(), TEXT)], max_tokens=6, **asked)  # type: ignore[list-item]
+    assert answer.choices[0].message.content == want
+    content = [
+        {"type": "input_image", "image_url": data_url(FIRST), "detail": "auto"},
+        {"type": "input_text", "text": "What is this?"},
+    ]
+    items: Any = [{"role": "user", "content": content}]
+    response = server.openai.responses.create(input=items, max_output_tokens=6, **asked)
+    assert response.output_text == want and response.usage is not None
+    assert response.usage.input_tokens == server.ask([user(image(), TEXT)])["usage"]["prompt_tokens"]
+
+
+def test_anthropics_client(server: Seeing, claude: "anthropic.Anthropic") -> None:
+    messages = [user(image(), TEXT)]
+    want = server.ask(messages)
+    sources: tuple[Any, ...] = (
+        {"type": "base64", "media_type": "image/webp", "data": base64.b64encode(FIRST).decode()},
+        {"type": "url", "url": data_url(FIRST)},
+    )
+    for source in sources:
+        talk: Any = [{"role": "user", "content": [{"type": "image", "source": source}, TEXT]}]
+        answer = claude.messages.create(model="tiny", max_tokens=6, messages=talk, extra_body={"temperature": 0})
+        assert answer.content[0].type == "text" and answer.content[0].text == text_of(want)
+        n = claude.messages.count_tokens(model="tiny", messages=talk).input_tokens
+        assert n == want["usage"]["prompt_tokens"]
+        assert answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0) == n
+
+
+def test_results_of_tools(server: Seeing) -> None:
+    tool = {"type": "function", "function": {"name": "look", "description": "", "parameters": {"type": "object"}}}
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [user("Look."), {"role": "assistant", "content": "", "tool_calls": [call]}]
+    result = {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "Here: "}, image()]}
+    want = server.ask([*said, result], tools=[tool])
+    reordered = {"name": "look", "parameters": {"type": "object"}, "description": ""}  # as the Responses API has it
+    server.ask([*said, result], tools=[{**tool, "function": reordered}])
+    other = server.ask([*said, {**result, "content": [result["content"][0], image(SECOND)]}], tools=[tool])
+    assert other["usage"]["prompt_tokens"] == want["usage"]["prompt_tokens"]
+    block = {"type": "image", "source": {"type": "base64", "data": base64.b64encode(FIRST).decode()}}
+    anthropic = {
+        "max_tokens": 6, "temperature": 0, "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+        "messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "Here: "}, block]}
+            ]},
+        ],
+    }  # fmt: skip
+    output = [{"type": "input_text", "text": "Here: "}, {"type": "input_image", "image_url": data_url(FIRST)}]
+    openai = {
+        "max_output_tokens": 6, "temperature": 0, "tools": [{"type": "function", **tool["function"]}],
+        "input": [
+            {"role": "user", "content": "Look."},
+            {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": output},
+        ],
+    }  # fmt: skip
+    for path, body in (("/v1/messages", anthropic), ("/v1/responses", openai)):
+        usage = server.http.post(path, json=body).json()["usage"]
+        assert usage["cache"]["processed"] <= 1, (path, usage)
+
+
+def test_raw_prompts(server: Seeing) -> None:
+    want = server.ask([user(image(), image(SECOND), TEXT)])
+    first, second = (base64.b64encode(data).decode() for data in (FIRST, SECOND))
+    begin, end = "<|im_start|>user\n", "What is this?<|im_end|>\n<|im_start|>assistant\n"
+    asked = {"n_predict": 6, "temperature": 0}
+    images = [{"data": second, "id": 12}, {"data": first, "id": 7}]
+    with_object = {"prompt_string": f"{begin}{MARKER}{MARKER}{end}", "multimodal_data": [first, second]}
+    for body in (
+        {"prompt": f"{begin}[img-7][img-12]{end}", "image_data": images},
+        {"prompt": with_object},
+        {"prompt": [with_object, {"prompt_string": "a"}]},
+    ):
+        answer = server.http.post("/completion", json={**asked, **body}).json()
+        answer = answer[0] if isinstance(answer, list) else answer
+        assert answer["content"] == text_of(want), answer
+        assert answer["tokens_evaluated"] == want["usage"]["prompt_tokens"]
+        wrapped = f"<|vision_start|>{MARKER}<|vision_end|>" * 2
+        assert answer["prompt"] == f"{begin}{wrapped}{end}"
+    for body, says in (
+        ({"prompt": "[img-1]", "image_data": images}, "image_data.0: the prompt has no [img-12]"),
+        ({"prompt": ["[img-7]"], "image_data": images}, "a prompt that is one text"),
+        ({"prompt": "[img-7]", "image_data": [images[1], images[1]]}, "the same id"),
+        ({"prompt": "[img-7]", "image_data": [{"data": "?", "id": 7}]}, "the picture at image_data.0: its base64"),
+        ({"prompt": "[img-7]", "image_data": [images[1]], "parse_special": False}, "parse_special = false"),
+        ({"prompt": {**with_object, "prompt_string": MARKER}}, "prompt.multimodal_data: 2 pictures for 1 times"),
+        ({"prompt": [{**with_object, "multimodal_data": [first, "!"]}]}, "the picture at prompt.0.multimodal_data.1:"),
+        ({"prompt": "<|image_pad|>[img-7]", "image_data": [images[1]]}, "Leave <|image_pad|> out"),
+    ):
+        assert says in str(server.error(400, "/completion", body)["message"])
+
+
+# --- what is refused ---
+BAD = {
+    "no base64": ("data:image/png;base64,A*", "its base64 is damaged"),
+    "empty": ("data:image/png;base64,", "it is empty"),
+    "not base64": ("data:image/svg+xml,<svg/>", "is not base64"),
+    "text": (data_url(b"hello, this is no picture"), "at messages.1.content.1"),
+    "SVG": (data_url(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/png"), "SVG"),
+    "cut off": (data_url(FIRST[:-500]), "cut off"),
+    "a bomb": (data_url(FIRST[:16] + b"\x00\x00\x80\x01" * 2 + FIRST[24:]), "expected at most"),
+    "http": ("http://pictures.example/a.png", "--allow-image-urls"),
+    "https": ("HTTPS://127.0.0.1/a.png", "--allow-image-urls"),
+    "file": ("file:///etc/passwd", "neither data: nor http"),
+    "ftp": ("ftp://pictures.example/a.png", "neither data: nor http"),
+    "javascript": ("javascript:alert(1)", "neither data: nor http"),
+    "nothing": ("", "it is empty"),
+    "a path": ("/etc/hosts.allow", "its base64 is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_pictures(name: str, server: Seeing) -> None:
+    url, says = BAD[name]
+    n = server.eyes.n_encoded
+    said = [{"role": "user", "content": "Hello"}]
+    part = {"type": "image_url", "image_url": {"url": url}}
+    error = server.error(400, "/v1/chat/completions", {"messages": [*said, user(TEXT, part)]})
+    message = str(error["message"])
+    assert says in message and "messages.1.content.1" in message and "\n" not in message and len(message) < 250
+    assert error["param"] == "messages.1.content.1"
+    content = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": url}]
+    told = server.error(400, "/v1/responses", {"input": [*said, {"role": "user", "content": content}]})
+    assert told["message"] == message.replace("messages.1", "input.1") and told["param"] == "input.1.content.1"
+    blocks = [TEXT, {"type": "image", "source": {"type": "url", "url": url}}]
+    response = server.http.post("/v1/messages", json={"max_tokens": 2, "messages": [*said, user(*blocks)]})
+    assert response.status_code == 400
+    assert response.json() == {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": blocks}
+    response = server.http.post("/v1/messages", json={"max_tokens": 2, "messages": [*said, user(result)]})
+    assert "messages.1.content.0.content.1" in response.json()["error"]["message"]
+    assert server.eyes.n_encoded == n
+
+
+def test_other_kinds_of_content(server: Seeing) -> None:
+    for kind in ("input_audio", "audio_url", "video_url", "input_video", "file", "input_file", "image_file"):
+        part = {"type": kind, kind: {"url": "x", "data": "x"}, "file_id": "x"}
+        for path, body in (
+            ("/v1/chat/completions", {"messages": [user(part)]}),
+            ("/v1/responses", {"input": [user(part)]}),
+        ):
+            assert f"found '{kind}'" in str(server.error(400, path, body)["message"])
+    for kind in ("video", "audio", "document", "file"):
+        block = {"type": kind, "source": {"type": "base64", "data": ""}}
+        response = server.http.post("/v1/messages", json={"messages": [user(block)], "max_tokens": 2})
+        assert response.status_code == 400 and f"found '{kind}'" in response.json()["error"]["message"]
+    block = {"type": "image", "source": {"type": "file", "file_id": "file_1"}}
+    response = server.http.post("/v1/messages", json={"messages": [user(block)], "max_tokens": 2})
+    assert "source.type: expected 'base64', 'url'; found 'file'" in response.json()["error"]["message"]
+    for path, name in (("/v1/responses", "input"), ("/v1/chat/completions", "messages")):
+        error = server.error(400, path, {name: [user({"type": "input_image", "file_id": "file-1"})]})
+        assert "file_id" in str(error["message"]) and "found 'file-1'" in str(error["message"])
+        error = server.error(400, path, {name: [user({"type": "input_image"})]})
+        assert error["message"] == f"{name}.0.content.0.image_url: expected the picture as a data URL"
+    answered = [user("Hello"), {"role": "assistant", "content": [image()]}, user("And?")]
+    assert "has a picture" in str(server.error(400, "/v1/chat/completions", {"messages": answered})["message"])
+
+
+def test_tokens_of_pictures_cannot_be_named(server: Seeing) -> None:
+    server.ask([user(image(), TEXT)])
+    for path in ("/v1/completions", "/completion"):
+        assert "outside this model's vocabulary" in str(server.error(400, path, {"prompt": [5, -7]})["message"])
+    assert server.http.post("/detokenize", json={"tokens": [-7]}).status_code == 400
+    body = {"messages": [user(image(), TEXT)], "truncate_prompt_tokens": 5}
+    assert "exclude each other" in str(server.error(400, "/v1/chat/completions", body)["message"])
+    written = user(image(), "What is <|image_pad|>?")
+    assert server.ask([written])["usage"]["prompt_tokens"] > N_PICTURE, "the text of a user is no mark"
+
+
+def test_too_many(server: Seeing) -> None:
+    n = server.eyes.n_encoded
+    large = [image(picture(seed, 126, 126)) for seed in range(30, 52)]  # 49 tokens each
+    error = server.error(400, "/v1/chat/completions", {"messages": [user(*large)]})
+    assert error["type"] == "exceed_context_size_error" and int(str(error["n_prompt_tokens"])) > 22 * 49
+    raw = {
+        "prompt_string": MARKER * 22,
+        "multimodal_data": [one["image_url"]["url"].partition(",")[2] for one in large],
+    }
+    assert server.error(400, "/completion", {"prompt": raw})["type"] == "exceed_context_size_error"
+    many = [image()] * (MOST_PICTURES + 1)
+    assert f"{MOST_PICTURES + 1} pictures" in str(
+        server.error(400, "/v1/chat/completions", {"messages": [user(*many)]})["message"]
+    )
+    assert server.eyes.n_encoded == n, "none was read"
+
+
+def test_a_model_without_eyes(model: LoadedModel) -> None:
+    block = {"type": "image", "source": {"type": "base64", "data": "iVBO"}}
+    says = "content.0: this model takes no pictures: it reads text only"
+    with serving(model) as blind:
+        for path, body in (
+            ("/v1/chat/completions", {"messages": [user(image())]}),
+            ("/v1/chat/completions/input_tokens", {"messages": [user(image())]}),
+            ("/apply-template", {"messages": [user(image())]}),
+            ("/v1/responses", {"input": [user({"type": "input_image", "image_url": "x"})]}),
+        ):
+            assert says in str(blind.error(400, path, body)["message"])
+        response = blind.http.post("/v1/messages", json={"messages": [user(block)], "max_tokens": 2})
+        assert response.status_code == 400 and response.json()["type"] == "error"
+        assert response.json()["error"]["message"] == f"messages.0.{says}"
+        raw: tuple[dict[str, Any], ...] = (
+            {"prompt": "[img-1]", "image_data": [{"data": "iVBO", "id": 1}]},
+            {"prompt": {"prompt_string": MARKER, "multimodal_data": ["iVBO"]}},
+        )
+        for body in raw:
+            assert "this model takes no pictures" in str(blind.error(400, "/completion", body)["message"])
+        told = blind.http.get("/v1/models").json()
+        assert told["data"][0]["architecture"] == {"input_modalities": ["text"], "output_modalities": ["text"]}
+        assert told["models"][0]["capabilities"] == told["data"][0]["capabilities"] == ["completion"]
+        props = blind.http.get("/props").json()
+        assert props["modalities"] == {"vision": False, "video": False, "audio": False}
+        assert "media_marker" not in props
+
+
+# --- what the server says of itself ---
+def test_what_a_model_takes(server: Seeing) -> None:
+    told = server.http.get("/v1/models").json()
+    assert told["data"][0]["architecture"] == {"input_modalities": ["text", "image"], "output_modalities": ["text"]}
+    assert told["models"][0]["capabilities"] == told["data"][0]["capabilities"] == ["completion", "multimodal"]
+    props = server.http.get("/props").json()
+    assert props["modalities"] == {"vision": True, "video": False, "audio": False} and props["media_marker"] == MARKER
+    schemas = server.http.get("/openapi.json").json()["components"]["schemas"]
+    for name in ("PicturePart", "PictureObject", "ImageBlock", "Base64Source", "URLSource", "ImageItem"):
+        assert name in schemas
+    assert "GivenPicture" not in json.dumps(schemas)
+    assert server.http.post("/tokenize", json={"content": MARKER}).json()["tokens"], "it stays text"
+
+
+def test_sizes_of_bodies(model: LoadedModel, files_of_eyes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "MOST_BODY", 10_000)
+    monkeypatch.setattr(guards, "MOST_BODY_SEEING", 20_000)
+    seeing = Seeing(model, files_of_eyes[1])
+    try:
+        with serving(model) as blind:
+            blind.error(413, "/v1/completions", b" " * 10_001)
+            blind.error(400, "/v1/completions", b" " * 10_000)
+        seeing.error(413, "/v1/completions", b" " * 20_001)
+        seeing.error(400, "/v1/completions", b" " * 20_000)
+    finally:
+        seeing.close()
+
+
+def test_logs_have_no_pictures(
+    model: LoadedModel, files_of_eyes: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = ""
+    for kind in (LogKind.JSON, LogKind.PLAIN):
+        seeing = Seeing(model, files_of_eyes[1], log=Log(kind).request)
+        try:
+            seeing.ask([user(image(), TEXT)])
+            seeing.ask([user(image(SECOND), TEXT)])
+            seeing.error(400, "/v1/chat/completions", {"messages": [user(image(FIRST[:-99]))]})
+            seeing.error(400, "/v1/chat/completions", {"messages": [user({**image(), "image_url": 5})]})
+            unknown = {**image(), "base64": base64.b64encode(FIRST).decode()}
+            assert "warnings" in seeing.ask([user(unknown, TEXT)])["usage"]
+        finally:
+            seeing.close()
+        captured = capfd.readouterr()
+        said += captured.out + captured.err
+    assert said.count("/v1/chat/completions") >= 10
+    for data in (FIRST, SECOND):
+        text = base64.b64encode(data).decode()
+        assert not any(text[at : at + 12] in said for at in range(0, len(text) - 12, 12))
+    assert "base64" not in said.replace("messages[].content[].base64 is ignored", "")
+
+
+# --- other clients ---
+def test_clients_share_no_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model, files_of_eyes[1], keys=("one", "other"))
+    try:
+
+        def ask(key: str, **more: Any) -> dict[str, Any]:
+            body = {"messages": [user(image(picture(80)), TEXT)], "max_tokens": 3, "temperature": 0, **more}
+            headers = {"Authorization": f"Bearer {key}"}
+            value: dict[str, Any] = seeing.http.post("/v1/chat/completions", json=body, headers=headers).json()
+            return value
+
+        first = ask("one")
+        assert seeing.eyes.n_encoded == 1
+        second = ask("other")
+        assert seeing.eyes.n_encoded == 2 and second["usage"]["cache"]["reused"] == 0
+        assert text_of(first) == text_of(second)
+        ask("one", cache_salt="x")
+        assert seeing.eyes.n_encoded == 3
+        assert ask("one")["usage"]["cache"]["processed"] <= 1 and seeing.eyes.n_encoded == 3
+    finally:
+        seeing.close()
+
+
+def test_a_bad_picture_ends_only_its_request(server: Seeing) -> None:
+    body = {"messages": [user(image(), "Tell me more.")], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    want = server.http.post("/v1/chat/completions", json=body).json()
+    answers: list[dict[str, Any]] = []
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=WAIT).json())
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for data in (FIRST[:-500], b"none", FIRST[:40]):
+        server.error(400, "/v1/chat/completions", {"messages": [user(image(data))]})
+    for thread in threads:
+        thread.join(WAIT)
+    assert [text_of(answer) for answer in answers] == [text_of(want)] * 3
+
+
+def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model, files_of_eyes[1])
+    statuses: list[int] = []
+
+    def ask() -> None:
+        body = {"messages": [user(image(), TEXT)], "max_tokens": 1}
+        statuses.append(httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=WAIT).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(42)]  # more than Starlette's threads
+    try:
+        with tower_held(seeing.eyes):
+            for thread in threads:
+                thread.start()
+            until(lambda: seeing.served.n_running == len(threads))
+            assert text_of(seeing.ask([user("Hello")]))
+        for thread in threads:
+            thread.join(WAIT)
+    finally:
+        seeing.close()
+    assert len(statuses) == 42 and set(statuses) <= {200, 429} and seeing.eyes.n_encoded == 1
+
+
+def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model, files_of_eyes[1], {"eyes": {"budget": 0}})  # the features of one picture are kept
+    try:
+        body = {
+            "messages": [user(image(picture(90)), image(picture(91)), image(picture(92)))],
+            "max_tokens": 900,
+            "stream": True,
+        }
+        body["ignore_eos"] = True
+        gone = threading.Event()
+
+        def leave() -> None:
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=httpx.Timeout(WAIT, read=0.3))
+            gone.set()
+
+        thread = threading.Thread(target=leave)
+        with tower_held(seeing.eyes) as begun:
+            thread.start()
+            assert begun.wait(WAIT) and gone.wait(WAIT)
+            until(lambda: not seeing.served.n_running)
+        thread.join(WAIT)
+        assert seeing.eyes.n_encoded == 0
+
+        with (
+            drawing_held(seeing),
+            httpx.stream("POST", f"{seeing.url}/v1/chat/completions", json=body, timeout=WAIT) as response,
+        ):
+            assert response.status_code == 200, response.read()
+            lines = response.iter_lines()  # a generator that goes closes the stream
+            assert next(lines)
+            until(lambda: any(len(job.result.ids) >= 5 for job in seeing.service.running))
+            assert len(seeing.service.running[0].pictures) == 3
+        until(lambda: not seeing.served.n_running and not seeing.service.n_jobs)
+        kept = {id(run) for runs in seeing.eyes._kept.values() for run in runs}
+        assert len(kept) == 1
+
+        def held() -> int:
+            gc.collect()
+            return sum(isinstance(one, Picture) and id(one) not in kept for one in gc.get_objects())
+
+        others = held()
+        until(lambda: held() <= others)
+        ids = {tuple(one.ids) for one in gc.get_objects() if isinstance(one, Picture) and id(one) not in kept}
+        named = {tuple(p.ids) for p in seeing.eyes._kept.popitem()[1]}
+        assert not ids & named
+    finally:
+        seeing.close()
+
+
+# --- from the network ---
+def test_pictures_from_urls(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    with site_of() as site:
+        site.pages = {
+            "/a.png": sized(FIRST),
+            "/moved": moved("/a.png"),
+            "/inside": moved("http://10.0.0.1/"),
+            "/text": sized(b"no"),
+        }
+        network = Network(site, {"inside.example": ["127.0.0.1"], "both.example": [PUBLIC, "192.168.0.1"]})
+        seeing = Seeing(model, files_of_eyes[1], {"fetcher": network.fetcher()})
+        try:
+            want = text_of(seeing.ask([user(image(), TEXT)]))
+
+            def part(path: str) -> dict[str, Any]:
+                return {"type": "image_url", "image_url": {"url": f"http://{path}"}}
+
+            for path in ("pictures.example/a.png", "pictures.example/moved"):
+                assert text_of(seeing.ask([user(part(path), TEXT)])) == want
+            source = {"type": "image", "source": {"type": "url", "url": "http://pictures.example/a.png"}}
+            answer = seeing.http.post(
+                "/v1/messages", json={"messages": [user(source, TEXT)], "max_tokens": 6, "temperature": 0}
+            ).json()
+            assert answer["content"][0]["text"] == want and seeing.eyes.n_encoded == 1
+            n = len(site.heads)
+            for path, says in (
+                ("inside.example/a.png", "no public address"), ("both.example/a.png", "no public address"),
+                ("127.0.0.1/a.png", "no public address"), ("pictures.example:8080/a.png", "port 8080"),
+                ("me:secret@pictures.example/a.png", "credentials"),
+            ):  # fmt: skip
+                error = seeing.error(400, "/v1/chat/completions", {"messages": [user(part(path))]})
+                assert says in str(error["message"]) and error["param"] == "messages.0.content.0"
+            assert len(site.heads) == n, "nothing was asked of them"
+            for path, says in (
+                ("pictures.example/inside", "no public"),
+                ("pictures.example/text", "messages.0.content.0"),
+            ):
+                assert says in str(
+                    seeing.error(400, "/v1/chat/completions", {"messages": [user(part(path))]})["message"]
+                )
+            assert {address for address, _ in network.reached} == {PUBLIC}
+        finally:
+            seeing.close()
+
+
+# --- what is read ---
+def test_costs(server: Seeing) -> None:
+    known, fresh = [user(image(), TEXT)], [user(image(picture(60)), TEXT)]
+    n = server.ask(known)["usage"]["prompt_tokens"]
+    before = server.eyes.n_encoded
+    body = {"conversations": [{"messages": known}, {"messages": fresh}, {"messages": [user(image(b"x"))]}]}
+    first, second, third = server.http.post("/page/costs", json=body).json()["costs"]
+    assert first == {"tokens": n, "reused": n - 1, "read": 1} or first == {"tokens": n, "reused": n, "read": 0}
+    assert second["tokens"] == n and second["read"] >= N_PICTURE and "error" in third
+    assert server.eyes.n_encoded == before, "the tower reads nothing for it"
