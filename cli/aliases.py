@@ -44,6 +44,7 @@ OPTIONS = {
     "--grammar-file": "--grammar",
     "--draft-model": "--draft", "-md": "--draft", "--model-draft": "--draft",
     "--chat-template-file": "--chat-template",
+    "-mm": "--mmproj", "--no-mmproj-auto": "--no-mmproj",
     "--format": "--json-schema", "-j": "--json-schema", "-jf": "--json-schema", "--json-schema-file": "--json-schema",
 }  # fmt: skip
 # values that have another name here, by option
@@ -53,6 +54,7 @@ ANY = ("*",)
 # options without effect here: the values that may follow (ANY: one of any kind), and why
 IGNORED: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device"), (ANY, "there is no GPU here")),
+    **dict.fromkeys(("--mmproj-offload", "--no-mmproj-offload"), ((), "there is no GPU here")),
     **dict.fromkeys(("-fa", "--flash-attn"), (("on", "off", "auto"), "attention never stores its scores")),
     **dict.fromkeys(("-i", "--interactive"), ((), "a chat is interactive")),
     **dict.fromkeys(("-st", "--single-turn"), ((), "a prompt gets one answer, and a chat many")),

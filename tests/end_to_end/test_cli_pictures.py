@@ -139,7 +139,7 @@ class TestConversations:
         assert list(chat.answer("What?", pictures=[picture])) and len(chat.turns.all) == 1
         eyes.close()
 
-    def test_saved_and_loaded(self, loaded: LoadedModel, tmp_path: Path) -> None:
+    def test_saved_and_loaded(self, loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         eyes = ModelEyes(loaded)
         chat = Conversation(loaded, SamplingParams(temp=0), loaded.chat_template, 4, eyes=eyes)
         file = png(pixels(3), "JPEG")
@@ -153,6 +153,9 @@ class TestConversations:
         assert turn.pictures[0].file == file
         list(again.answer("More?"))
         assert again.stats.n_reused >= len(ids) - 1
+        monkeypatch.setattr("hybrid.infer.answers.conversations.saved_pictures.MOST_BYTES", len(file))
+        with pytest.raises(StateError, match="cannot be saved with the picture array: its pictures have more than"):
+            chat.save(tmp_path / "chat")
         blind = Conversation(loaded, SamplingParams(temp=0), loaded.chat_template, 4)
         with pytest.raises(StateError, match=r"a picture \(a.jpg\), and nothing reads pictures here"):
             blind.load(tmp_path / "chat")

@@ -3,16 +3,16 @@
 Nothing is ever removed: a turn that was taken back can still be reached by its number.
 """
 
-import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hybrid.quant.ggml.errors import PictureError, Remedy, StateError, UsageError, shown
+from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..asking.reading import SaidAnswer
 from ..chat.picture_parts import joined, part_of
 from ..chat.tools import ToolCall
+from .saved_pictures import read_pictures, saved_pictures
 
 if TYPE_CHECKING:
     from ..asking.eyes import PictureReader, SeenPicture
@@ -195,12 +195,14 @@ class Turns:
 
     # --- as JSON ---
     def to_json(self) -> dict[str, Any]:
-        """The turns for `from_json`."""
-        return {
+        """The turns for `from_json`. Raises StateError if their pictures are too large for a file."""
+        values = {
             "turns": [_turn_json(turn) for turn in self.all],
             "branches": {name: head.number if head else 0 for name, head in self.branches.items()},
             "branch": self.branch,
         }
+        pictures = saved_pictures(self.all)
+        return {**values, "pictures": pictures} if pictures else values
 
     @classmethod
     def from_json(cls, values: Any, n_vocab: int, reader: "PictureReader | None" = None) -> "Turns":
@@ -210,7 +212,8 @@ class Turns:
         model cannot read a picture.
         """
         turns = cls()
-        for turn in _read_turns(values["turns"], turns.all, n_vocab, reader):
+        pictures = read_pictures(values.get("pictures", {}), reader)
+        for turn in _read_turns(values["turns"], turns.all, n_vocab, pictures):
             turns.all.append(turn)
         branches = dict(values["branches"])
         if not branches or not all(type(n) is int and 0 <= n <= len(turns.all) for n in branches.values()):
@@ -247,30 +250,13 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
         "thoughts": [answer.thoughts, answer.n_thought] if answer.thoughts else None,
         "calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in answer.calls],
         "written": turn.written,
-        "pictures": [_picture_json(picture) for picture in turn.pictures],
+        "pictures": [picture.name.hex() for picture in turn.pictures],
     }
     return values | {name: value for name, value in more.items() if value}
 
 
-def _picture_json(picture: "SeenPicture") -> dict[str, str]:
-    return {"title": picture.title, "data": base64.b64encode(picture.file).decode()}
-
-
-def _read_pictures(values: Any, reader: "PictureReader | None") -> "Iterator[SeenPicture]":
-    if not isinstance(values, list):
-        raise ValueError("pictures")
-    for one in values:
-        title, data = _texts(one["title"], one["data"])
-        if reader is None:
-            raise StateError(f"this chat has a picture ({shown(title)}), and nothing reads pictures here.")
-        try:
-            yield reader.read(base64.b64decode(data, validate=True), title)
-        except (UsageError, PictureError) as error:
-            raise StateError(f"this chat has a picture ({shown(title)}) that cannot be read: {error}") from None
-
-
 def _read_turns(
-    values: Iterable[Any], before: list[Turn], n_vocab: int, reader: "PictureReader | None"
+    values: Iterable[Any], before: list[Turn], n_vocab: int, read: "Mapping[str, SeenPicture]"
 ) -> Iterator[Turn]:
     """Turns refer to earlier ones only, so nothing can be its own ancestor."""
     for number, item in enumerate(values, 1):
@@ -282,7 +268,7 @@ def _read_turns(
         said, rest, written = _texts(item["said"], item["asked"][1], item.get("written", ""))
         root, above = before[base - 1] if base else None, before[parent - 1] if parent else None
         asked = (root.asked if root else "")[: int(item["asked"][0])] + rest
-        pictures = tuple(_read_pictures(item.get("pictures", []), reader))
+        pictures = tuple(read[name] for name in item.get("pictures", []))
         question, answer = _read_question(item, above), _read_answer(item)
         yield Turn(number, above, question, answer, root, added, asked, said, written, pictures)
 
