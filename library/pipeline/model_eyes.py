@@ -21,12 +21,22 @@ class ModelEyes:
     path  of the file with the vision tower; None: the model reads no pictures
     """
 
-    def __init__(self, model: "LoadedModel", mmproj: Path | None = None, *, off: bool = False) -> None:
-        """mmproj: the file, if it is not to be looked for. off: the model reads no pictures.
+    def __init__(
+        self,
+        model: "LoadedModel",
+        mmproj: Path | None = None,
+        *,
+        off: bool = False,
+        folder: Path | None = None,
+        folder_budget: int = 0,
+    ) -> None:
+        """mmproj: the file, if it is not to be looked for. off: the model reads no pictures. folder, folder_budget: see
+        `Eyes.open`.
 
         Raises UsageError if there is no such file, or it is of another model.
         """
         self._model, self._given, self._off = model, mmproj, off
+        self._folder, self._folder_budget = folder, folder_budget
         self._eyes: Eyes | None = None
         self._lock = Lock()
         if mmproj is not None:
@@ -50,7 +60,7 @@ class ModelEyes:
             if self._eyes is None:
                 if self.path is None:
                     raise UsageError(self.trouble)
-                self._eyes = Eyes.open(self.path, self._model)
+                self._eyes = Eyes.open(self.path, self._model, folder=self._folder, folder_budget=self._folder_budget)
             return self._eyes
 
     @property

@@ -117,8 +117,8 @@ class _Reading:
 class Eyes:
     """The tower of one model, its processor, and the features of the pictures used last. Any thread may use it.
 
-    budget     most bytes of features that are kept
-    n_encoded  pictures that the tower has read
+    budget    most bytes of features that are kept
+    features  reads pictures, and keeps features in files if there is a folder
     """
 
     def __init__(
@@ -127,11 +127,16 @@ class Eyes:
         tower: "VisionTower",
         tokenizer: "Tokenizer",
         budget: int = FEATURE_BUDGET,
+        folder: Path | None = None,
+        folder_budget: int = 0,
     ) -> None:
+        """folder, folder_budget: see SeenPictures."""
+        from ...towers.seen import SeenPictures
+
         self.make, self.tower, self.budget = make, tower, budget
+        self.features = SeenPictures(tower, 0, folder, folder_budget)
         self.image_token = _image_token(tokenizer, make, tower.gguf.path.name)
         self.identity = hashlib.sha256(f"{make.settings}".encode() + tower.name).digest()
-        self.n_encoded = 0
         self._lock = Lock()  # of all that follows
         self._tower_lock = Lock()  # the tower reads one picture at a time
         self._kept: OrderedDict[bytes, tuple[Picture, ...]] = OrderedDict()  # least recently used first
@@ -148,10 +153,13 @@ class Eyes:
         precision: Precision | None = None,
         cpus: Sequence[int] = (),
         budget: int = FEATURE_BUDGET,
+        folder: Path | None = None,
+        folder_budget: int = 0,
     ) -> "Eyes":
         """The eyes of a model, by the file of its tower, which is mapped but not read.
 
-        n_threads, precision  0, None: the model's
+        n_threads, precision   0, None: the model's
+        folder, folder_budget  where features are kept between runs, and bytes of these files; None: nowhere
 
         Raises UsageError if the tower is of another model, FormatError, or UnsupportedError.
         """
@@ -161,7 +169,7 @@ class Eyes:
             path, n_threads=n_threads or model.n_threads, precision=precision or model.precision, cpus=cpus
         )
         tower.check_model(model.engine)
-        return cls(processor_of(tower.gguf), tower, model.tokenizer, budget)
+        return cls(processor_of(tower.gguf), tower, model.tokenizer, budget, folder, folder_budget)
 
     # --- reading ---
     def read(self, data: "bytes | Image.Image | np.ndarray", name: str = "picture", owner: bytes = b"") -> SeenPicture:
@@ -255,8 +263,7 @@ class Eyes:
             raise PictureError(f"{shown(source)} has changed since it was first read. Ask again.")
         pixels = self.make.pixels(rgb)
         with self._tower_lock:
-            runs = self.tower.see(pixels, picture.name, progress=progress, stop=stop)
-            self.n_encoded += 1
+            runs = self.features.see(pixels, picture.name, progress=progress, stop=stop)
         assert sum(len(run.ids) for run in runs) == picture.features
         return tuple(runs)
 
@@ -266,6 +273,11 @@ class Eyes:
             while self.nbytes > self.budget and len(self._kept) > 1:
                 self._kept.popitem(last=False)
         return runs
+
+    @property
+    def n_encoded(self) -> int:
+        """Pictures that the tower has read."""
+        return self.features.n_read
 
     @property
     def nbytes(self) -> int:

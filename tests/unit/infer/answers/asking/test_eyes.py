@@ -87,6 +87,17 @@ class TestRuns:
         assert one.runs()[0].ids == first[0].ids and eyes.n_encoded == 3
         eyes.close()
 
+    def test_features_in_files_are_found_by_another_process(self, model: LoadedModel, tmp_path: Path) -> None:
+        made = []
+        for n in range(2):
+            eyes = Eyes.open(tower_of(model.path), model, folder=tmp_path, folder_budget=1 << 20)
+            made.append([eyes.read(pixels(seed)).runs() for seed in (1, 2)])
+            assert eyes.n_encoded == (0 if n else 2)
+            eyes.close()
+        for first, again in zip(*made, strict=True):
+            assert [run.ids for run in first] == [run.ids for run in again]
+            assert all(np.array_equal(a.rows, b.rows) for a, b in zip(first, again, strict=True))
+
     def test_two_threads_encode_a_picture_once(self, eyes: Eyes) -> None:
         seen = [eyes.read(pixels(n % 2)) for n in range(12)]
         with ThreadPoolExecutor(6) as pool:
