@@ -10,6 +10,7 @@ The name of a picture is written beside its token in the same way (`named`), so 
 differ.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 BREAK = "\ufdd0"
 NAMED = "\ufdd1"  # begins a name
 NAME_DIGITS = "".join(map(chr, range(0xFDE0, 0xFDF0)))  # also of nobody
+_NAME = re.compile(f"{NAMED}[{NAME_DIGITS}]*")
 LONGEST = 64  # characters of a control token's text that are looked for at the end of a text
 
 
 def without_breaks(text: str) -> str:
-    """The text without BREAK, as a person reads it."""
-    return text.replace(BREAK, "")
+    """The text without BREAK and without names, as a person reads it."""
+    return _NAME.sub("", text.replace(BREAK, "")) if NAMED in text else text.replace(BREAK, "")
 
 
 def named(name: bytes) -> str:

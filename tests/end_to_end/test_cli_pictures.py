@@ -13,6 +13,7 @@ from hybrid.infer import LoadedModel, Stop
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.conversations.moving import moved
 from hybrid.infer.answers.prompt_files.line_pictures import LinePictures
+from hybrid.infer.answers.prompt_files.prompt_files import read_prompts
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.pipeline.model_eyes import ModelEyes
 from hybrid.quant.ggml.errors import PictureError, StateError, UsageError
@@ -208,6 +209,10 @@ class TestFilesOfPrompts:
         file.write_text(self.line(picture))
         code, _, err = cli("run", plain, "-f", file, "-c", 256)
         assert code == 2 and "line 1: plain.gguf reads no pictures" in err
+
+    def test_workers_read_none(self, loaded: LoadedModel, picture: Path) -> None:
+        with pytest.raises(UsageError, match="p, line 1: workers of a cluster read no pictures"):
+            read_prompts(self.line(picture), "p", loaded)
 
     def test_a_picture_that_changes(self, loaded: LoadedModel, picture: Path) -> None:
         eyes = ModelEyes(loaded)

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 FIELDS = ("tools", "tool_choice")
 
 
+def shows_pictures(message: dict[str, Any]) -> bool:
+    """Whether a line's message has a picture."""
+    content = message.get("content")
+    return isinstance(content, list) and any(isinstance(part, dict) and part.get("type") == "image" for part in content)
+
+
 @dataclass(frozen=True)
 class ChatLine:
     """prompt: the messages as the template writes them."""
@@ -50,6 +56,8 @@ class ChatLine:
             dialect.check(asked)
             if pictures is not None:
                 messages = pictures.read(messages)
+            elif any(map(shows_pictures, messages)):
+                raise UsageError("workers of a cluster read no pictures. Answer this file without a cluster.")
             read = cls(dialect, asked, dialect.prompt(messages, asked))
             read.rules(form)
         except HybridError as error:  # a TemplateError, say: the line is wrong

@@ -7,7 +7,7 @@ import pytest
 from made_vocabularies import gpt2, spm
 
 from hybrid.infer.text.encode import continuation_ids, rendered_ids
-from hybrid.infer.text.literal_text import BREAK, LiteralText, without_breaks
+from hybrid.infer.text.literal_text import BREAK, LiteralText, named, without_breaks
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import UsageError
 
@@ -78,3 +78,13 @@ def test_a_continuation_parses_special_tokens_when_asked(tokenizer: Tokenizer) -
     user = tokenizer.token("<|user|>")
     assert user in continuation_ids(tokenizer, "a<|user|>", parse_special=True)
     assert user not in continuation_ids(tokenizer, "a<|user|>")
+
+
+def test_names_have_no_tokens_and_are_not_shown(tokenizer: Tokenizer) -> None:
+    one, two = named(bytes(range(16))), named(bytes(range(1, 17)))
+    assert one != two and len(one) == len(two) == 33
+    plain, text = "<|user|>ab ab<|user|>", f"<|user|>{one}ab{two} ab<|user|>"
+    assert rendered_ids(tokenizer, text) == rendered_ids(tokenizer, plain)
+    assert rendered_ids(tokenizer, f"<|user|>{one}<|user|>") == rendered_ids(tokenizer, "<|user|><|user|>")
+    assert without_breaks(text) == plain
+    assert control(tokenizer, f"<|us{one}er|>") == 0, "no token is found across a name"
