@@ -56,7 +56,7 @@ COMMANDS = {
     ),
     "/image": ChatCommand(
         picture_commands.image,
-        "a picture for your next message, as is the path of a picture alone; off: without; alone: list them",
+        "a picture for your next message, as is a line of paths of pictures; off: without; alone: list them",
         "[FILE|off]",
         picture_commands.picture_files,
     ),

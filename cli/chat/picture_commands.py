@@ -6,7 +6,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options.vision_options import picture_file
-from ..terminal.dragged_paths import SUFFIXES, picture_path
+from ..terminal.dragged_paths import SUFFIXES, picture_paths
 from ..terminal.line_editing import Words
 from .session import ChatSession
 
@@ -18,7 +18,8 @@ def image(chat: ChatSession, argument: str) -> None:
     if argument == OFF:
         chat.pictures.clear()
     elif argument:
-        take(chat, picture_path(argument) or Path(argument).expanduser())
+        for path in picture_paths(argument) or [Path(argument).expanduser()]:
+            take(chat, path)
         return
     titles = ", ".join(picture.title for picture in chat.pictures)
     console.note(f"with your next message: {titles}" if titles else "no picture comes with your next message")
@@ -42,4 +43,4 @@ def take(chat: ChatSession, path: Path) -> None:
 
 
 def picture_files(chat: ChatSession, typed: str) -> Words:
-    return Words(typed, (OFF,) if chat.pictures else (), files=SUFFIXES)
+    return Words(typed, (OFF,) if chat.pictures else (), files=(*SUFFIXES, *map(str.upper, SUFFIXES)))

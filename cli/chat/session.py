@@ -16,7 +16,7 @@ from ..options.sampling_options import Sampling
 from ..terminal.answer_view import AnswerView, result_prompt, turn_lines
 from ..terminal.code_blocks import CodeText
 from ..terminal.context_shift import tokens_left_out
-from ..terminal.dragged_paths import picture_path
+from ..terminal.dragged_paths import picture_paths
 from ..terminal.line_editing import NO_WORDS, Words
 from ..terminal.reading_line import ReadingLine
 from ..terminal.repetition import STOPS_IT, Repetition
@@ -130,8 +130,9 @@ class ChatSession:
         name = self.command_of(text)
         if name is not None:
             self.command(name, text[len(name) :].strip())
-        elif self.call is None and (path := picture_path(text)) is not None:
-            self.command("/image", str(path))
+        elif self.call is None and (paths := picture_paths(text)):
+            for path in paths:
+                self.command("/image", str(path))
         elif text.strip():
             self.tell(text)
         if self.keeper is not None:

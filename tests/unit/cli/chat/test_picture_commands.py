@@ -58,6 +58,15 @@ def test_a_dragged_path(chat: ChatSession, picture: Path, form: str) -> None:
     assert not chat.pictures
 
 
+def test_several_dragged_paths(chat: ChatSession, picture: Path) -> None:
+    other = picture.with_name("c.jpg")
+    other.write_bytes(png(pixels(2), "JPEG"))
+    chat.obey(f"'{picture}' {other}")
+    assert [one.title for one in chat.pictures] == ["a b.PNG", "c.jpg"]
+    chat.obey(f"{other} {picture.parent}/nothing.png")
+    assert pictures(chat) == [["a b.PNG", "c.jpg"]], "a message: not all are pictures"
+
+
 def test_other_lines_are_messages(chat: ChatSession, picture: Path) -> None:
     for line in (f"What is {picture}?", f"{picture}\nWhat?", "nothing.png", str(picture.parent)):
         chat.obey(line)
