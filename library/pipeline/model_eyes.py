@@ -71,8 +71,8 @@ class ModelEyes:
             return f"{name} reads no pictures here: its vision tower is switched off."
         if self.path is None:
             return (
-                f"{name} reads no pictures: no file with a vision tower (mmproj-*.gguf) belongs to it. Put that of the "
-                "model beside it, if there is one."
+                f"{name} reads no pictures: no file with a vision tower (mmproj-*.gguf) belongs to it. Put the model's "
+                "mmproj file beside it, if there is one."
             )
         return ""
 

@@ -23,7 +23,7 @@ UNREAD = ~0  # in place of the tokens of a picture that was not read: of no pict
 
 @dataclass(frozen=True)
 class Placed(Encoded):
-    """A text whose tokens have those of its pictures, in `known` as in `rest`.
+    """A text with the tokens of its pictures, in `known` as in `rest`.
 
     short   the rest with one token for each stretch
     counts  the features of each stretch
