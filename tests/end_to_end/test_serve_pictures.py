@@ -175,6 +175,22 @@ def test_anthropics_client(server: Seeing, claude: "anthropic.Anthropic") -> Non
         assert answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0) == n
 
 
+def test_langchain(server: Seeing) -> None:
+    from langchain_core.messages import HumanMessage
+    from langchain_openai import ChatOpenAI
+
+    want = text_of(server.ask([user(image(), TEXT)]))
+    raw = base64.b64encode(FIRST).decode()
+    common: dict[str, Any] = {"base_url": f"{server.url}/v1", "api_key": "none", "model": "tiny", "max_retries": 0}
+    chat = ChatOpenAI(**common, temperature=0, max_tokens=6)
+    newer = ChatOpenAI(**common, temperature=0, max_tokens=6, use_responses_api=True)
+    for part in (image(), {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": raw}):
+        talk = [HumanMessage([part, TEXT])]
+        assert chat.invoke(talk).content == want
+        assert "".join(str(piece.content) for piece in chat.stream(talk)) == want
+        assert newer.invoke(talk).text == want
+
+
 def test_results_of_tools(server: Seeing) -> None:
     tool = {"type": "function", "function": {"name": "look", "description": "", "parameters": {"type": "object"}}}
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
