@@ -4,14 +4,14 @@ import base64
 import gc
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from http_server import WAIT, Server, drawing_held, serving, until
+from http_server import WAIT, Server, drawing_held, serving, started, until
 from picture_site import PUBLIC, Network, moved, site_of, sized
 from seeing_models import pixels, png, seeing_model, tower_of
 
@@ -599,3 +599,37 @@ def test_costs(server: Seeing) -> None:
     assert first == {"tokens": n, "reused": n - 1, "read": 1} or first == {"tokens": n, "reused": n, "read": 0}
     assert second["tokens"] == n and second["read"] >= N_PICTURE and "error" in third
     assert server.eyes.n_encoded == before, "the tower reads nothing for it"
+
+
+# --- the command ---
+def test_options_that_are_refused(
+    files_of_eyes: tuple[Path, Path], files: dict[str, Path], refused: Callable[..., str]
+) -> None:
+    seeing, tower = files_of_eyes
+    for model, more, says in (
+        (seeing, ("--mmproj", "none.gguf"), "none.gguf: no such file"),
+        (seeing, ("--mmproj", tower, "--no-mmproj"), "both given"),
+        (seeing, ("--mmproj", seeing), "seeing-qwen35-vl.gguf"),
+        (seeing, ("--image-host", "pictures.example:80"), "expected the name of a host, without a port"),
+        (files["q8_0"], ("--mmproj", tower), "of another model"),
+    ):
+        code = 1 if more == ("--mmproj", seeing) else 2
+        assert says in refused("serve", model, "--port", 0, *more, code=code), more
+
+
+def test_the_command(files_of_eyes: tuple[Path, Path], program: Path) -> None:
+    command = [program, "serve", files_of_eyes[0], "--port", "0", "-c", "128"]
+    body = {"messages": [user(image(), TEXT)], "max_tokens": 2}
+    with started([*command, "--image-host", "pictures.example"]) as (_, said):
+        assert "takes pictures" in said
+        url = said[said.index("API http") + 4 :].partition(",")[0]
+        assert httpx.post(f"{url}/chat/completions", json=body, timeout=WAIT).status_code == 200
+        for source, says in (("http://127.0.0.1/", "from where no pictures"), ("file:///etc/passwd", "neither data:")):
+            part = {"type": "image_url", "image_url": {"url": source}}
+            response = httpx.post(f"{url}/chat/completions", json={"messages": [user(part)]}, timeout=WAIT)
+            assert response.status_code == 400 and says in response.json()["error"]["message"]
+    with started([*command, "--no-mmproj", "--allow-image-urls"]) as (_, said):
+        assert "takes pictures" not in said and "the model takes no pictures, so none are fetched" in said
+        url = said[said.index("API http") + 4 :].partition(",")[0]
+        response = httpx.post(f"{url}/chat/completions", json=body, timeout=WAIT)
+        assert "this model takes no pictures" in response.json()["error"]["message"]
