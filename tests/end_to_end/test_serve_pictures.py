@@ -2,9 +2,12 @@
 
 import base64
 import gc
+import importlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -296,6 +299,31 @@ def test_bad_pictures(name: str, server: Seeing) -> None:
     result = {"type": "tool_result", "tool_use_id": "a", "content": blocks}
     response = server.http.post("/v1/messages", json={"max_tokens": 2, "messages": [*said, user(result)]})
     assert "messages.1.content.0.content.1" in response.json()["error"]["message"]
+    assert server.eyes.n_encoded == n
+
+
+def test_hostile_files(server: Seeing, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files that the decoder's own tests refuse; also many at a time."""
+    monkeypatch.syspath_prepend(str(data_dir.parent / "unit" / "infer" / "pictures"))
+    resident, hostile = (importlib.import_module(name) for name in ("resident", "test_decode_hostile"))
+    n, files = server.eyes.n_encoded, [(make(), says) for _, make, says in hostile.HOSTILE]
+    assert len(files) >= 40
+
+    def refused(data: bytes) -> str:
+        body = {"messages": [user(image(data), TEXT)]}
+        response = server.http.post("/v1/chat/completions", json=body)
+        assert response.status_code == 400, response.text
+        return str(response.json()["error"]["message"])
+
+    for data, says in files:
+        said = refused(data)
+        expected = "its base64 is empty|it is empty" if not data else says
+        assert "the picture at messages.0.content.0" in said and re.search(expected, said), (said, expected)
+        assert "\n" not in said and len(said) < 300
+    with ThreadPoolExecutor(16) as pool, resident.Watch() as watch:
+        small = [data for data, _ in files if len(data) < 1 << 20]
+        assert len(list(pool.map(refused, small * 4))) == 4 * len(small)
+    assert watch.growth < 200 << 20, "16 at a time"
     assert server.eyes.n_encoded == n
 
 
