@@ -87,6 +87,7 @@ async def metrics(served: Served, _: Request) -> Response:
             processed,
         ),
         Metric("hybrid:steps_total", "counter", "Steps of the batch.", service.batcher.n_steps),
+        *_of_pictures(served),
         Metric("hybrid:step_faults_total", "counter", "Steps that a fault has ended.", service.batcher.n_faults),
         Metric(
             "hybrid:side_faults_total", "counter", "Faults in work beside the answers, by kind of work.", _side_faults()
@@ -100,6 +101,16 @@ async def metrics(served: Served, _: Request) -> Response:
         Metric("hybrid:known_tokens", "gauge", "Tokens of the texts kept.", held.n_tokens),
     ]
     return _response(served, [*_shared(served), *ours, *_of_embeddings(served)])
+
+
+def _of_pictures(served: Served) -> list[Metric]:
+    eyes = served.maker.sight.eyes
+    if eyes is None:
+        return []
+    return [
+        Metric("hybrid:pictures_total", "counter", "Pictures that the vision tower has read.", eyes.n_encoded),
+        Metric("hybrid:picture_bytes", "gauge", "Bytes of features of pictures kept.", eyes.nbytes),
+    ]
 
 
 def _side_faults() -> dict[str, float]:

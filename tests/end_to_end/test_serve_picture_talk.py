@@ -98,6 +98,8 @@ def test_a_talk_about_three_pictures(served: tuple[Server, Eyes]) -> None:
     talk.ask([*after_six, user("Look at the first again: ", one, " Why not that one?")])
     assert len(branch) == 8 and len(talk.read) == 8
     assert eyes.n_encoded == 3, "each picture once"
+    metrics = server.http.get("/metrics").text
+    assert "\nhybrid:pictures_total 3\n" in metrics and f"\nhybrid:picture_bytes {eyes.nbytes}\n" in metrics
     print(f"read {talk.read}, least {talk.least}")
     assert sum(talk.read) <= 1.1 * sum(talk.least), (talk.read, talk.least)
     listed = server.http.get("/v1/conversations").json()["data"]

@@ -2,16 +2,19 @@
 
 import base64
 import gc
+import importlib
 import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from http_server import WAIT, Server, drawing_held, serving, until
+from http_server import WAIT, Server, drawing_held, serving, started, until
 from picture_site import PUBLIC, Network, moved, site_of, sized
 from seeing_models import pixels, png, seeing_model, tower_of
 
@@ -175,6 +178,22 @@ def test_anthropics_client(server: Seeing, claude: "anthropic.Anthropic") -> Non
         assert answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0) == n
 
 
+def test_langchain(server: Seeing) -> None:
+    from langchain_core.messages import HumanMessage
+    from langchain_openai import ChatOpenAI
+
+    want = text_of(server.ask([user(image(), TEXT)]))
+    raw = base64.b64encode(FIRST).decode()
+    common: dict[str, Any] = {"base_url": f"{server.url}/v1", "api_key": "none", "model": "tiny", "max_retries": 0}
+    chat = ChatOpenAI(**common, temperature=0, max_tokens=6)
+    newer = ChatOpenAI(**common, temperature=0, max_tokens=6, use_responses_api=True)
+    for part in (image(), {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": raw}):
+        talk = [HumanMessage([part, TEXT])]
+        assert chat.invoke(talk).content == want
+        assert "".join(str(piece.content) for piece in chat.stream(talk)) == want
+        assert newer.invoke(talk).text == want
+
+
 def test_results_of_tools(server: Seeing) -> None:
     tool = {"type": "function", "function": {"name": "look", "description": "", "parameters": {"type": "object"}}}
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -280,6 +299,31 @@ def test_bad_pictures(name: str, server: Seeing) -> None:
     result = {"type": "tool_result", "tool_use_id": "a", "content": blocks}
     response = server.http.post("/v1/messages", json={"max_tokens": 2, "messages": [*said, user(result)]})
     assert "messages.1.content.0.content.1" in response.json()["error"]["message"]
+    assert server.eyes.n_encoded == n
+
+
+def test_hostile_files(server: Seeing, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files that the decoder's own tests refuse; also many at a time."""
+    monkeypatch.syspath_prepend(str(data_dir.parent / "unit" / "infer" / "pictures"))
+    resident, hostile = (importlib.import_module(name) for name in ("resident", "test_decode_hostile"))
+    n, files = server.eyes.n_encoded, [(make(), says) for _, make, says in hostile.HOSTILE]
+    assert len(files) >= 40
+
+    def refused(data: bytes) -> str:
+        body = {"messages": [user(image(data), TEXT)]}
+        response = server.http.post("/v1/chat/completions", json=body)
+        assert response.status_code == 400, response.text
+        return str(response.json()["error"]["message"])
+
+    for data, says in files:
+        said = refused(data)
+        expected = "its base64 is empty|it is empty" if not data else says
+        assert "the picture at messages.0.content.0" in said and re.search(expected, said), (said, expected)
+        assert "\n" not in said and len(said) < 300
+    with ThreadPoolExecutor(16) as pool, resident.Watch() as watch:
+        small = [data for data, _ in files if len(data) < 1 << 20]
+        assert len(list(pool.map(refused, small * 4))) == 4 * len(small)
+    assert watch.growth < 200 << 20, "16 at a time"
     assert server.eyes.n_encoded == n
 
 
@@ -583,3 +627,37 @@ def test_costs(server: Seeing) -> None:
     assert first == {"tokens": n, "reused": n - 1, "read": 1} or first == {"tokens": n, "reused": n, "read": 0}
     assert second["tokens"] == n and second["read"] >= N_PICTURE and "error" in third
     assert server.eyes.n_encoded == before, "the tower reads nothing for it"
+
+
+# --- the command ---
+def test_options_that_are_refused(
+    files_of_eyes: tuple[Path, Path], files: dict[str, Path], refused: Callable[..., str]
+) -> None:
+    seeing, tower = files_of_eyes
+    for model, more, says in (
+        (seeing, ("--mmproj", "none.gguf"), "none.gguf: no such file"),
+        (seeing, ("--mmproj", tower, "--no-mmproj"), "both given"),
+        (seeing, ("--mmproj", seeing), "seeing-qwen35-vl.gguf"),
+        (seeing, ("--image-host", "pictures.example:80"), "expected the name of a host, without a port"),
+        (files["q8_0"], ("--mmproj", tower), "of another model"),
+    ):
+        code = 1 if more == ("--mmproj", seeing) else 2
+        assert says in refused("serve", model, "--port", 0, *more, code=code), more
+
+
+def test_the_command(files_of_eyes: tuple[Path, Path], program: Path) -> None:
+    command = [program, "serve", files_of_eyes[0], "--port", "0", "-c", "128"]
+    body = {"messages": [user(image(), TEXT)], "max_tokens": 2}
+    with started([*command, "--image-host", "pictures.example"]) as (_, said):
+        assert "takes pictures" in said
+        url = said[said.index("API http") + 4 :].partition(",")[0]
+        assert httpx.post(f"{url}/chat/completions", json=body, timeout=WAIT).status_code == 200
+        for source, says in (("http://127.0.0.1/", "from where no pictures"), ("file:///etc/passwd", "neither data:")):
+            part = {"type": "image_url", "image_url": {"url": source}}
+            response = httpx.post(f"{url}/chat/completions", json={"messages": [user(part)]}, timeout=WAIT)
+            assert response.status_code == 400 and says in response.json()["error"]["message"]
+    with started([*command, "--no-mmproj", "--allow-image-urls"]) as (_, said):
+        assert "takes pictures" not in said and "the model takes no pictures, so none are fetched" in said
+        url = said[said.index("API http") + 4 :].partition(",")[0]
+        response = httpx.post(f"{url}/chat/completions", json=body, timeout=WAIT)
+        assert "this model takes no pictures" in response.json()["error"]["message"]

@@ -258,11 +258,11 @@ class Eyes:
         from ...pictures.decode import file_bytes, picture_name, pixels_of
 
         source = picture.source
-        rgb = pixels_of(file_bytes(source) if isinstance(source, Path) else source, picture.title)
-        if isinstance(source, Path) and self._named(picture_name(rgb)) != picture.name:
-            raise PictureError(f"{shown(source)} has changed since it was first read. Ask again.")
-        pixels = self.make.pixels(rgb)
-        with self._tower_lock:
+        with self._tower_lock:  # the pixels of one picture are in memory at a time
+            rgb = pixels_of(file_bytes(source) if isinstance(source, Path) else source, picture.title)
+            if isinstance(source, Path) and self._named(picture_name(rgb)) != picture.name:
+                raise PictureError(f"{shown(source)} has changed since it was first read. Ask again.")
+            pixels = self.make.pixels(rgb)
             runs = self.features.see(pixels, picture.name, progress=progress, stop=stop)
         assert sum(len(run.ids) for run in runs) == picture.features
         return tuple(runs)
