@@ -19,6 +19,8 @@ from hybrid.infer import LoadedModel
 from hybrid.infer.answers.asking.eyes import Eyes
 from hybrid.infer.memory.prefix_tree import common_beginning
 
+pytestmark = pytest.mark.exhaustive
+
 N_ANSWER = 20
 
 

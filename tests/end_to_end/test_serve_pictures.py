@@ -1,68 +1,27 @@
-"""Pictures in requests: every form of every API, what is refused, and what a picture costs."""
+"""Pictures in requests: every form of every API, and what is refused."""
 
 import base64
-import gc
 import importlib
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
-from http_server import WAIT, Server, drawing_held, serving, started, until
-from picture_site import PUBLIC, Network, moved, site_of, sized
-from seeing_models import pixels, png, seeing_model, tower_of
+from http_server import serving
+from seeing_models import seeing_model, tower_of
+from seeing_server import FIRST, N_PICTURE, SECOND, TEXT, Seeing, data_url, image, picture, text_of, user
 
-from hybrid.cli.serve import guards
-from hybrid.cli.serve.jobs import Maker
-from hybrid.cli.serve.log import Log, LogKind
 from hybrid.cli.serve.pictures.prompts import MARKER
-from hybrid.cli.serve.pictures.sight import MOST_PICTURES, Sight
+from hybrid.cli.serve.pictures.sight import MOST_PICTURES
 from hybrid.infer import LoadedModel
-from hybrid.infer.answers.asking.eyes import Eyes
-from hybrid.infer.engine.pictures import Picture
 
 if TYPE_CHECKING:
     import anthropic
 
-N_PICTURE = 12  # tokens of a file of `picture`
-
-
-def picture(seed: int, width: int = 54, height: int = 72) -> bytes:
-    return png(pixels(seed, height, width))
-
-
-def data_url(data: bytes, declared: str = "image/png") -> str:
-    return f"data:{declared};base64,{base64.b64encode(data).decode()}"
-
-
-FIRST, SECOND = picture(0), picture(1)
-TEXT = {"type": "text", "text": "What is this?"}
-
-
-class Seeing(Server):
-    """A server with eyes of its own. lines: of its log, as JSON."""
-
-    def __init__(self, model: LoadedModel, tower: Path, sight: dict[str, Any] | None = None, **more: Any) -> None:
-        self.eyes = Eyes.open(tower, model, **(sight or {}).pop("eyes", {}))
-        maker = Maker(model, model.chat_template, 6, sight=Sight(self.eyes, **(sight or {})))
-        super().__init__(model, maker=maker, **more)
-
-    def close(self) -> None:
-        super().close()
-        self.eyes.close()
-
-    def ask(self, messages: list[Any], n: int = 6, **more: Any) -> dict[str, Any]:
-        body = {"messages": messages, "max_tokens": n, "temperature": 0, **more}
-        response = self.http.post("/v1/chat/completions", json=body)
-        assert response.status_code == 200, response.text
-        value: dict[str, Any] = response.json()
-        return value
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")
@@ -83,39 +42,6 @@ def server(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> Iterator[See
     server = Seeing(model, files_of_eyes[1])
     yield server
     server.close()
-
-
-def image(data: bytes = FIRST) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": data_url(data)}}
-
-
-@contextmanager
-def tower_held(eyes: Eyes) -> Iterator[threading.Event]:
-    """Within the context the tower reads no picture. The event: it was asked to."""
-    begun, go, see = threading.Event(), threading.Event(), eyes.tower.see
-
-    def held(*given: Any, **named: Any) -> Any:
-        begun.set()
-        while not go.wait(0.01):
-            if (stop := named["stop"]) is not None:
-                stop.check()
-        return see(*given, **named)
-
-    eyes.tower.see = held  # type: ignore[method-assign]
-    try:
-        yield begun
-    finally:
-        go.set()
-
-
-def user(*parts: dict[str, Any] | str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "text", "text": p} if isinstance(p, str) else p for p in parts]}
-
-
-def text_of(answer: dict[str, Any]) -> str:
-    text: str = answer["choices"][0]["message"]["content"]
-    assert text
-    return text
 
 
 # --- forms ---
@@ -421,202 +347,6 @@ def test_what_a_model_takes(server: Seeing) -> None:
     assert server.http.post("/tokenize", json={"content": MARKER}).json()["tokens"], "it stays text"
 
 
-def test_sizes_of_bodies(model: LoadedModel, files_of_eyes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "MOST_BODY", 10_000)
-    monkeypatch.setattr(guards, "MOST_BODY_SEEING", 20_000)
-    seeing = Seeing(model, files_of_eyes[1])
-    try:
-        with serving(model) as blind:
-            blind.error(413, "/v1/completions", b" " * 10_001)
-            blind.error(400, "/v1/completions", b" " * 10_000)
-        seeing.error(413, "/v1/completions", b" " * 20_001)
-        seeing.error(400, "/v1/completions", b" " * 20_000)
-    finally:
-        seeing.close()
-
-
-def test_logs_have_no_pictures(
-    model: LoadedModel, files_of_eyes: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
-) -> None:
-    said = ""
-    for kind in (LogKind.JSON, LogKind.PLAIN):
-        seeing = Seeing(model, files_of_eyes[1], log=Log(kind).request)
-        try:
-            seeing.ask([user(image(), TEXT)])
-            seeing.ask([user(image(SECOND), TEXT)])
-            seeing.error(400, "/v1/chat/completions", {"messages": [user(image(FIRST[:-99]))]})
-            seeing.error(400, "/v1/chat/completions", {"messages": [user({**image(), "image_url": 5})]})
-            unknown = {**image(), "base64": base64.b64encode(FIRST).decode()}
-            assert "warnings" in seeing.ask([user(unknown, TEXT)])["usage"]
-        finally:
-            seeing.close()
-        captured = capfd.readouterr()
-        said += captured.out + captured.err
-    assert said.count("/v1/chat/completions") >= 10
-    for data in (FIRST, SECOND):
-        text = base64.b64encode(data).decode()
-        assert not any(text[at : at + 12] in said for at in range(0, len(text) - 12, 12))
-    assert "base64" not in said.replace("messages[].content[].base64 is ignored", "")
-
-
-# --- other clients ---
-def test_clients_share_no_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1], keys=("one", "other"))
-    try:
-
-        def ask(key: str, **more: Any) -> dict[str, Any]:
-            body = {"messages": [user(image(picture(80)), TEXT)], "max_tokens": 3, "temperature": 0, **more}
-            headers = {"Authorization": f"Bearer {key}"}
-            value: dict[str, Any] = seeing.http.post("/v1/chat/completions", json=body, headers=headers).json()
-            return value
-
-        first = ask("one")
-        assert seeing.eyes.n_encoded == 1
-        second = ask("other")
-        assert seeing.eyes.n_encoded == 2 and second["usage"]["cache"]["reused"] == 0
-        assert text_of(first) == text_of(second)
-        ask("one", cache_salt="x")
-        assert seeing.eyes.n_encoded == 3
-        assert ask("one")["usage"]["cache"]["processed"] <= 1 and seeing.eyes.n_encoded == 3
-    finally:
-        seeing.close()
-
-
-def test_a_bad_picture_ends_only_its_request(server: Seeing) -> None:
-    body = {"messages": [user(image(), "Tell me more.")], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
-    want = server.http.post("/v1/chat/completions", json=body).json()
-    answers: list[dict[str, Any]] = []
-
-    def ask() -> None:
-        answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=WAIT).json())
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for data in (FIRST[:-500], b"none", FIRST[:40]):
-        server.error(400, "/v1/chat/completions", {"messages": [user(image(data))]})
-    for thread in threads:
-        thread.join(WAIT)
-    assert [text_of(answer) for answer in answers] == [text_of(want)] * 3
-
-
-def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1])
-    statuses: list[int] = []
-
-    def ask() -> None:
-        body = {"messages": [user(image(), TEXT)], "max_tokens": 1}
-        statuses.append(httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=WAIT).status_code)
-
-    threads = [threading.Thread(target=ask) for _ in range(42)]  # more than Starlette's threads
-    try:
-        with tower_held(seeing.eyes):
-            for thread in threads:
-                thread.start()
-            until(lambda: seeing.served.n_running == len(threads))
-            assert text_of(seeing.ask([user("Hello")]))
-        for thread in threads:
-            thread.join(WAIT)
-    finally:
-        seeing.close()
-    assert len(statuses) == 42 and set(statuses) <= {200, 429} and seeing.eyes.n_encoded == 1
-
-
-def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1], {"eyes": {"budget": 0}})  # the features of one picture are kept
-    try:
-        body = {
-            "messages": [user(image(picture(90)), image(picture(91)), image(picture(92)))],
-            "max_tokens": 900,
-            "stream": True,
-        }
-        body["ignore_eos"] = True
-        gone = threading.Event()
-
-        def leave() -> None:
-            with pytest.raises(httpx.ReadTimeout):
-                httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=httpx.Timeout(WAIT, read=0.3))
-            gone.set()
-
-        thread = threading.Thread(target=leave)
-        with tower_held(seeing.eyes) as begun:
-            thread.start()
-            assert begun.wait(WAIT) and gone.wait(WAIT)
-            until(lambda: not seeing.served.n_running)
-        thread.join(WAIT)
-        assert seeing.eyes.n_encoded == 0
-
-        with (
-            drawing_held(seeing),
-            httpx.stream("POST", f"{seeing.url}/v1/chat/completions", json=body, timeout=WAIT) as response,
-        ):
-            assert response.status_code == 200, response.read()
-            lines = response.iter_lines()  # a generator that goes closes the stream
-            assert next(lines)
-            until(lambda: any(len(job.result.ids) >= 5 for job in seeing.service.running))
-            assert len(seeing.service.running[0].pictures) == 3
-        until(lambda: not seeing.served.n_running and not seeing.service.n_jobs)
-        kept = {id(run) for runs in seeing.eyes._kept.values() for run in runs}
-        assert len(kept) == 1
-
-        def held() -> int:
-            gc.collect()
-            return sum(isinstance(one, Picture) and id(one) not in kept for one in gc.get_objects())
-
-        others = held()
-        until(lambda: held() <= others)
-        ids = {tuple(one.ids) for one in gc.get_objects() if isinstance(one, Picture) and id(one) not in kept}
-        named = {tuple(p.ids) for p in seeing.eyes._kept.popitem()[1]}
-        assert not ids & named
-    finally:
-        seeing.close()
-
-
-# --- from the network ---
-def test_pictures_from_urls(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    with site_of() as site:
-        site.pages = {
-            "/a.png": sized(FIRST),
-            "/moved": moved("/a.png"),
-            "/inside": moved("http://10.0.0.1/"),
-            "/text": sized(b"no"),
-        }
-        network = Network(site, {"inside.example": ["127.0.0.1"], "both.example": [PUBLIC, "192.168.0.1"]})
-        seeing = Seeing(model, files_of_eyes[1], {"fetcher": network.fetcher()})
-        try:
-            want = text_of(seeing.ask([user(image(), TEXT)]))
-
-            def part(path: str) -> dict[str, Any]:
-                return {"type": "image_url", "image_url": {"url": f"http://{path}"}}
-
-            for path in ("pictures.example/a.png", "pictures.example/moved"):
-                assert text_of(seeing.ask([user(part(path), TEXT)])) == want
-            source = {"type": "image", "source": {"type": "url", "url": "http://pictures.example/a.png"}}
-            answer = seeing.http.post(
-                "/v1/messages", json={"messages": [user(source, TEXT)], "max_tokens": 6, "temperature": 0}
-            ).json()
-            assert answer["content"][0]["text"] == want and seeing.eyes.n_encoded == 1
-            n = len(site.heads)
-            for path, says in (
-                ("inside.example/a.png", "no public address"), ("both.example/a.png", "no public address"),
-                ("127.0.0.1/a.png", "no public address"), ("pictures.example:8080/a.png", "port 8080"),
-                ("me:secret@pictures.example/a.png", "credentials"),
-            ):  # fmt: skip
-                error = seeing.error(400, "/v1/chat/completions", {"messages": [user(part(path))]})
-                assert says in str(error["message"]) and error["param"] == "messages.0.content.0"
-            assert len(site.heads) == n, "nothing was asked of them"
-            for path, says in (
-                ("pictures.example/inside", "no public"),
-                ("pictures.example/text", "messages.0.content.0"),
-            ):
-                assert says in str(
-                    seeing.error(400, "/v1/chat/completions", {"messages": [user(part(path))]})["message"]
-                )
-            assert {address for address, _ in network.reached} == {PUBLIC}
-        finally:
-            seeing.close()
-
-
 # --- what is read ---
 def test_costs(server: Seeing) -> None:
     known, fresh = [user(image(), TEXT)], [user(image(picture(60)), TEXT)]
@@ -627,37 +357,3 @@ def test_costs(server: Seeing) -> None:
     assert first == {"tokens": n, "reused": n - 1, "read": 1} or first == {"tokens": n, "reused": n, "read": 0}
     assert second["tokens"] == n and second["read"] >= N_PICTURE and "error" in third
     assert server.eyes.n_encoded == before, "the tower reads nothing for it"
-
-
-# --- the command ---
-def test_options_that_are_refused(
-    files_of_eyes: tuple[Path, Path], files: dict[str, Path], refused: Callable[..., str]
-) -> None:
-    seeing, tower = files_of_eyes
-    for model, more, says in (
-        (seeing, ("--mmproj", "none.gguf"), "none.gguf: no such file"),
-        (seeing, ("--mmproj", tower, "--no-mmproj"), "both given"),
-        (seeing, ("--mmproj", seeing), "seeing-qwen35-vl.gguf"),
-        (seeing, ("--image-host", "pictures.example:80"), "expected the name of a host, without a port"),
-        (files["q8_0"], ("--mmproj", tower), "of another model"),
-    ):
-        code = 1 if more == ("--mmproj", seeing) else 2
-        assert says in refused("serve", model, "--port", 0, *more, code=code), more
-
-
-def test_the_command(files_of_eyes: tuple[Path, Path], program: Path) -> None:
-    command = [program, "serve", files_of_eyes[0], "--port", "0", "-c", "128"]
-    body = {"messages": [user(image(), TEXT)], "max_tokens": 2}
-    with started([*command, "--image-host", "pictures.example"]) as (_, said):
-        assert "takes pictures" in said
-        url = said[said.index("API http") + 4 :].partition(",")[0]
-        assert httpx.post(f"{url}/chat/completions", json=body, timeout=WAIT).status_code == 200
-        for source, says in (("http://127.0.0.1/", "from where no pictures"), ("file:///etc/passwd", "neither data:")):
-            part = {"type": "image_url", "image_url": {"url": source}}
-            response = httpx.post(f"{url}/chat/completions", json={"messages": [user(part)]}, timeout=WAIT)
-            assert response.status_code == 400 and says in response.json()["error"]["message"]
-    with started([*command, "--no-mmproj", "--allow-image-urls"]) as (_, said):
-        assert "takes pictures" not in said and "the model takes no pictures, so none are fetched" in said
-        url = said[said.index("API http") + 4 :].partition(",")[0]
-        response = httpx.post(f"{url}/chat/completions", json=body, timeout=WAIT)
-        assert "this model takes no pictures" in response.json()["error"]["message"]
