@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from ..serve.served import Served
 
 
+PICTURES_SHARE = 16  # of the bytes on disk one part is for features of pictures
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessingBeside(GuessOptions):
     """The methods and models that guess tokens, in a server."""
@@ -95,8 +98,8 @@ def serve(
     with (
         _listening(address) as listener,
         _loaded(model, options, capacity.parallel, pooling, workers, guessing) as loaded,
-        kept(loaded, keeping.state_dir, budget) as store,
-        _eyes(loaded, vision) as eyes,
+        kept(loaded, keeping.state_dir, budget - (share := _share(loaded, vision, budget))) as store,
+        _eyes(loaded, vision, keeping.state_dir, share) as eyes,
     ):
         name, told = alias or models.name_of(model), Log(log)
         where = listening.url(listener, address.host)
@@ -130,10 +133,20 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         listening.remove(address.unix)
 
 
+def _share(model: "LoadedModel | EncoderModel", vision: VisionFile, budget: int) -> int:
+    """The bytes of --state-budget for features of pictures."""
+    from hybrid.pipeline.vision_files import vision_of
+
+    sees = not vision.no_mmproj and (vision.mmproj is not None or vision_of(model.path) is not None)
+    return budget // PICTURES_SHARE if sees else 0
+
+
 @contextmanager
-def _eyes(model: "LoadedModel | EncoderModel", vision: VisionFile) -> "Iterator[Eyes | None]":
+def _eyes(
+    model: "LoadedModel | EncoderModel", vision: VisionFile, folder: Path | None, budget: int
+) -> "Iterator[Eyes | None]":
     """The model's eyes, open from the start; None: it takes no pictures. A tower that was found beside the model, and
-    that cannot be used, is noted.
+    that cannot be used, is noted. folder, budget: of --state-dir, where features of pictures are kept.
 
     UsageError: the file that --mmproj names is of another model.
     """
@@ -144,7 +157,10 @@ def _eyes(model: "LoadedModel | EncoderModel", vision: VisionFile) -> "Iterator[
             raise UsageError(f"--mmproj {shown(vision.mmproj)}: an encoder takes no pictures.")
         yield None
         return
-    with closing(vision.eyes(model)) as found:
+    from hybrid.pipeline.model_eyes import ModelEyes
+
+    place = None if folder is None else folder / "pictures"
+    with closing(ModelEyes(model, vision.mmproj, off=vision.no_mmproj, folder=place, folder_budget=budget)) as found:
         made = None
         try:
             made = None if found.path is None else found.open()

@@ -2,6 +2,7 @@
 
 import base64
 import gc
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -273,3 +274,24 @@ def test_the_command(files_of_eyes: tuple[Path, Path], program: Path) -> None:
         url = said[said.index("API http") + 4 :].partition(",")[0]
         response = httpx.post(f"{url}/chat/completions", json=body, timeout=WAIT)
         assert "this model takes no pictures" in response.json()["error"]["message"]
+
+
+def test_pictures_are_known_after_a_restart(files_of_eyes: tuple[Path, Path], program: Path, tmp_path: Path) -> None:
+    command = [program, "serve", files_of_eyes[0], "--port", "0", "-c", "256", "--state-dir", tmp_path / "kept"]
+    question, more = user(image(picture(70)), TEXT), user("Tell me more.")
+    n, answer = 0, ""
+    for again in (False, True):
+        messages = [question, {"role": "assistant", "content": answer}, more] if again else [question]
+        with started(command) as (process, said):
+            url = said[said.index("API http") + 4 :].partition("/v1,")[0]
+            body = {"messages": messages, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+            found = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=WAIT).json()
+            metrics = httpx.get(f"{url}/metrics", timeout=WAIT).text
+            if again:
+                assert "\nhybrid:pictures_total 0\n" in metrics, "its features are in a file"
+                assert found["usage"]["cache"]["reused"] >= n + 7, found["usage"]
+            else:
+                assert "\nhybrid:pictures_total 1\n" in metrics
+            n, answer = found["usage"]["prompt_tokens"], text_of(found)
+            process.send_signal(signal.SIGINT)
+            process.wait(WAIT)
