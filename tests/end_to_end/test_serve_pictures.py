@@ -357,3 +357,12 @@ def test_costs(server: Seeing) -> None:
     assert first == {"tokens": n, "reused": n - 1, "read": 1} or first == {"tokens": n, "reused": n, "read": 0}
     assert second["tokens"] == n and second["read"] >= N_PICTURE and "error" in third
     assert server.eyes.n_encoded == before, "the tower reads nothing for it"
+
+
+def test_time_of_pictures(server: Seeing) -> None:
+    """What the tower read, and what was at hand."""
+    known, new = image(picture(60)), image(picture(61))
+    server.ask([user(known, TEXT)])
+    told = server.ask([user(known, new, TEXT)])["usage"]["pictures"]
+    assert [each["tokens"] for each in told] == [N_PICTURE] * 2 and told[0]["ms"] == 0 < told[1]["ms"]
+    assert "pictures" not in server.ask([user(TEXT)])["usage"]

@@ -9,6 +9,7 @@ prompt = asker.messages(asker.dialect.prompt(messages, asked))      # the tower 
 import hashlib
 import io
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ class SeenPicture:
     text    stands for it in a prompt, beside which nothing else may have image tokens; other pictures have other texts
     counts  the features of each image token in `text`
     source  bytes of a file, its path, or pixels
+    spent   seconds in which the tower has read this one; nothing if it was at hand
     """
 
     title: str
@@ -59,6 +61,7 @@ class SeenPicture:
     counts: tuple[int, ...]
     eyes: "Eyes" = field(repr=False)
     source: Any = field(repr=False)
+    spent: list[float] = field(default_factory=list, repr=False)
 
     @property
     def placeholder(self) -> str:
@@ -262,8 +265,10 @@ class Eyes:
             rgb = pixels_of(file_bytes(source) if isinstance(source, Path) else source, picture.title)
             if isinstance(source, Path) and self._named(picture_name(rgb)) != picture.name:
                 raise PictureError(f"{shown(source)} has changed since it was first read. Ask again.")
+            begun = time.perf_counter()
             pixels = self.make.pixels(rgb)
             runs = self.features.see(pixels, picture.name, progress=progress, stop=stop)
+            picture.spent.append(time.perf_counter() - begun)
         assert sum(len(run.ids) for run in runs) == picture.features
         return tuple(runs)
 
