@@ -186,7 +186,7 @@ def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eye
 
         def held() -> int:
             gc.collect()
-            return sum(isinstance(one, Picture) and id(one) not in kept for one in gc.get_objects())
+            return sum(type(one) is Picture and id(one) not in kept for one in gc.get_objects())
 
         others = held()
         until(lambda: held() <= others)
