@@ -190,7 +190,7 @@ def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eye
 
         others = held()
         until(lambda: held() <= others)
-        ids = {tuple(one.ids) for one in gc.get_objects() if isinstance(one, Picture) and id(one) not in kept}
+        ids = {tuple(one.ids) for one in gc.get_objects() if type(one) is Picture and id(one) not in kept}
         named = {tuple(p.ids) for p in seeing.eyes._kept.popitem()[1]}
         assert not ids & named
     finally:
