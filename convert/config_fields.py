@@ -111,7 +111,7 @@ def tower_notes(config: PictureConfig, tower: Family, text: type[Family]) -> Ite
 
 
 def _unknown(config: Config, family: Family, paths: Iterable[str]) -> Iterator[str]:
-    """A note that names those of the paths that no table lists."""
+    """A note that names the paths that no table lists."""
     unknown = [path for path in paths if not (without_effect(family, path) or condition(family, path))]
     if unknown:
         more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""

@@ -58,7 +58,7 @@ class Sequence(Slot):
     ) -> np.ndarray:
         """Append tokens; returns the logits after the last, f32 [n_vocab].
 
-        pictures: those of tokens below 0 (`Picture.ids`), unless somebody made them known (`Runner.pictures`).
+        pictures: the pictures of tokens below 0 (`Picture.ids`), unless somebody made them known (`Runner.pictures`).
 
         boundaries: positions in the whole text that a later text may continue from. With a prompt cache, checkpoints
         are made at these, at the beginning and the end, and at every multiple of LADDER.

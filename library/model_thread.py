@@ -54,7 +54,7 @@ class ModelThread:
     def __init__(
         self, model: LoadedModel, parallel: int, template: ChatTemplate | None, eyes: ModelEyes | None = None
     ) -> None:
-        """eyes: None: those whose file is beside the model's."""
+        """eyes: None: the vision tower whose file is beside the model's."""
         self.model, self.template = model, template
         self.service = Service(model, parallel, most_waiting=MOST_WAITING)
         self.eyes = ModelEyes(model) if eyes is None else eyes

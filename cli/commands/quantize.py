@@ -15,7 +15,7 @@ from hybrid.pipeline import models
 from hybrid.quant import Options
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import TRAITS
-from hybrid.quant.policy import WRITABLE
+from hybrid.quant.policy import COPY, WRITABLE
 
 from .. import console
 from ..options import model_argument, output_name
@@ -95,10 +95,10 @@ def quantize(
         output = output_name.beside(source, goal.target)
     output = output or Path()  # a dry run, in which only workers write
     workers, plot = cluster_address(cluster), plots.checked(plot)
-    if types.rotate and (goal.target is None or workers is not None):
+    if types.rotate and (goal.target is None or goal.target.strip().upper() == COPY or workers is not None):
         raise UsageError(
-            "--rotate works with a TYPE, in this process. Write the rotated weights first: hybrid quantize IN "
-            "ROTATED.gguf F16 --rotate; then quantize that file."
+            "--rotate works with a TYPE other than COPY, in this process. Write the rotated weights first: hybrid "
+            "quantize IN ROTATED.gguf F16 --rotate; then quantize that file."
         )
     if plot is not None and dry_run:
         raise UsageError("--plot needs quantized tensors: leave out --dry-run.")
@@ -155,7 +155,7 @@ def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, P
 
 
 def _rotated(stack: ExitStack, weights: "Path | Source", care: Care) -> "RotatedSource":
-    """The weights of --rotate; `stack` closes what is opened for them."""
+    """The weights of --rotate; `stack` closes the file that is opened for them."""
     from hybrid.quant import GGUFSource
     from hybrid.quant.rotating import RotatedSource
 

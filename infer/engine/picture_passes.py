@@ -49,7 +49,7 @@ class PicturePasses:
             first += n
 
     def copied(self, n: int) -> dict[str, np.ndarray]:
-        """A copy of what `fill` wrote for n tokens; of the rows only those that are given."""
+        """A copy of the arrays that `fill` wrote for n tokens, with the given rows only."""
         given = self._given[:n].copy()
         chosen = given != 0
         rows = np.stack([fixed.values[:n][chosen] for fixed in (self._rows, *self._added)])

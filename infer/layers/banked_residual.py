@@ -65,7 +65,7 @@ class BankedResidual(OnStreams):
 
     @property
     def by_number(self) -> tuple[int, int, bool]:
-        """The banks that it reads and those that there are in the end, and whether it fills one."""
+        """The number of banks that it reads, the number of all banks, and whether it fills one."""
         fills = not self.behind and self.block % self.banks.n_block == 0
         return self.banks.filled(self.block + 1 if self.behind else self.block), self.banks.count, fills
 

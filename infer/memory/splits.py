@@ -52,7 +52,7 @@ def split_seq(lengths: Sequence[int], n: int) -> Plan:
 
 
 def split_whole(texts: Sequence[Ids], n: int) -> Plan:
-    """`split_simple` of texts with pictures, none of which is split: a longer picture has a longer ubatch."""
+    """`split_simple` that splits no picture: one that is longer than n gets a longer ubatch."""
     pieces: list[Stretch] = []
     room = n = max([n, *(end - begin for ids in texts for begin, end in runs(ids))])
     for i, ids in enumerate(texts):

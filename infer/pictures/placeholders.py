@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InText(Protocol):
-    """What has a text in a prompt: a layout, or a picture."""
+    """A layout or a picture: it has a text in a prompt."""
 
     @property
     def text(self) -> str: ...

@@ -94,7 +94,7 @@ class PictureBatch:
     """What a batch has besides, if some of its tokens are of pictures: addresses, and rows.
 
     given      i64 per token, not 0: its row is given
-    rows       the given rows, instead of those of the embedding
+    rows       the given rows, instead of rows of the embedding
     added      by block: rows that are added to the residual stream before it
     positions  i64 [3][stride bytes]: position of each token in time, row and column
     index      i64 per token: its index in the batch

@@ -144,8 +144,9 @@ def test_rotate(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     with GGUFFile.open(tmp_path / "q4.gguf") as f:
         assert "blk.0.ssm_in.weight" in f.metadata["prism.hadamard.weight_names"].tolist()
     assert "has rotated weights already" in failed(cli("quantize", target, tmp_path / "x.gguf", "Q4_0", "--rotate"), 2)
+    assert "other than COPY" in failed(cli("quantize", files["bf16"], tmp_path / "x.gguf", "copy", "--rotate"), 2)
     err = failed(cli("quantize", files["bf16"], tmp_path / "x.gguf", "--target-bpw", 5, "--rotate"), code=2)
-    assert "--rotate works with a TYPE" in err and not (tmp_path / "x.gguf").exists()
+    assert "--rotate works with a TYPE other than COPY" in err and not (tmp_path / "x.gguf").exists()
 
 
 def test_quantize_without_some_layers(cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path) -> None:

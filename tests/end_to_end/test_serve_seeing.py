@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -19,9 +19,6 @@ from hybrid.cli.serve import guards
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.infer import LoadedModel
 from hybrid.infer.engine.pictures import Picture
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.exhaustive
 

@@ -41,8 +41,8 @@ class ChatLine:
         form: "Constraint | None",
         pictures: "LinePictures | None" = None,
     ) -> "ChatLine":
-        """The messages of a line. asked: options that the line does not set; pictures: reads those of messages. Raises
-        UsageError if the line is wrong."""
+        """The messages of a line. asked: options that the line does not set; pictures: reads the pictures of messages.
+        Raises UsageError if the line is wrong."""
         messages = line.get("messages")
         if dialect is None:
             raise UsageError("this model has no chat template for messages. Give prompts.")

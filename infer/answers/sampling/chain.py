@@ -106,7 +106,7 @@ class Chain:
         self.said = _deque(self.params.dry_last_n if self.params.dries else 0)
 
     def accept(self, token: int) -> None:
-        """Notes a token of the text, of the prompt or sampled; not those of pictures, which are below 0."""
+        """Notes a token of the prompt or a sampled one. Tokens of pictures, which are below 0, do not count."""
         if token >= 0:
             self.recent.append(token)
             self.said.append(token)

@@ -34,7 +34,7 @@ def key(
     per_layer: a tuple of int or of float; a scalar in the file stands for all layers. pattern: true or false for every
     layer, or a number n: true but for the last of every n layers (0: for all); values of the last `n_ahead` layers (an
     earlier field) may be missing. more: values after the last layer are ignored. counts: the number of first or last
-    layers that have something. values: a tuple of so many numbers; 0: of any number.
+    layers that have something. values: a tuple of `values` numbers; 0: of any length.
 
     Numbers are at least `minimum`, integers below 2^31, floats finite in f32. Layers check what several keys or the
     tensors have to agree on.

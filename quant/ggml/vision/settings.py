@@ -111,7 +111,7 @@ class PictureSettings(ABC):
     @property
     @abstractmethod
     def most_pixels(self) -> int:
-        """Of all tiles of a picture, whatever its size; enlarging stops there."""
+        """The most pixels that all tiles of a picture have together; enlarging stops there."""
 
     def unfit_side(self, name: str, side: int, parts: int, *, cut: bool = False) -> str:
         """The mistake of a side of a tile that is not a number of blocks of `parts` patches; "": none. cut: pixels
