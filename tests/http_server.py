@@ -16,8 +16,10 @@ import httpx
 from hybrid.cli.serve.app import create_app
 from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.listening import listen, own_hosts
+from hybrid.cli.serve.models.router import ModelRouter
 from hybrid.cli.serve.running import Server as Listening
 from hybrid.cli.serve.served import Served
+from hybrid.cli.serve.server_settings import ServerSettings
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.job import Job
 from hybrid.infer.answers.batch.service import Service
@@ -31,7 +33,7 @@ WAIT = 240
 class Server:
     """Serves a model loaded for 4 sequences: 4 answers at a time, 2 more may wait. A fifth sequence allows embeddings.
 
-    maker    replaces the default; service also, for an encoder; more: fields of `Served`
+    maker    replaces the default; service also, for an encoder; more: fields of `Served` and of `ServerSettings`
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class Server:
         self.model = model
         self.service = service or Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
         self.listener = listen("127.0.0.1", 0, None)
-        more = {"hosts": own_hosts(self.listener, "127.0.0.1"), **more}
+        own = {name: more.pop(name) for name in ("store", "pooling") if name in more}
+        settings = ServerSettings(**{"hosts": own_hosts(self.listener, "127.0.0.1"), **more})  # type: ignore[arg-type]
         maker = maker or Maker(model, model.chat_template, 6)
-        self.served = Served(self.service, maker, "tiny", **more)  # type: ignore[arg-type]
+        self.served = Served(self.service, maker, "tiny", settings, **own)  # type: ignore[arg-type]
+        self.router = ModelRouter.of(self.served)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.server = Listening(create_app(self.served), self.served.bounds)
+        self.server = Listening(create_app(self.router), settings.bounds)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[self.listener])))
         self.thread.start()
         while not self.server.started:

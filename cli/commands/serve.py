@@ -1,47 +1,36 @@
-"""`hybrid serve`: a model over HTTP."""
+"""`hybrid serve`: models over HTTP."""
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybrid.pipeline import models
-from hybrid.quant.ggml.errors import HybridError, UsageError, shown
+from hybrid.quant.ggml.byte_sizes import parse_size, size_text
+from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import model_argument
-from ..options.framing import chosen_template
 from ..options.groups import takes_groups
 from ..options.guess_options import GUESSES, GuessOptions, Spec
 from ..options.loading_options import PoolingName
-from ..options.model_loading import loaded_for_answers
 from ..options.sampling_options import Sampling
 from ..options.served_model import ServedAnswers, ServedLoading
-from ..options.server_options import Address, Capacity, Clients, Keeping, PictureURLs, Times, Visible
+from ..options.server_options import Address, Capacity, Clients, Keeping, ManyModels, PictureURLs, Times, Visible
 from ..options.stage_options import WorkerOptions
 from ..options.vision_options import VisionFile
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
 if TYPE_CHECKING:
-    from hybrid.infer import LoadedModel
-    from hybrid.infer.answers.asking.eyes import Eyes
-    from hybrid.infer.answers.batch.service import Service
-    from hybrid.infer.evaluate.pooling import Pooling
-    from hybrid.infer.loading.options import LoadOptions
-    from hybrid.infer.memory.cache_store import CacheStore
-
-    from ..serve.backend import ServedModel
-    from ..serve.embedding import EncoderModel, EncoderService
-    from ..serve.jobs import Maker, ServerDefaults
+    from ..serve.models.given import GivenModels
+    from ..serve.models.router import ModelRouter
+    from ..serve.opening import ModelSetup
     from ..serve.served import Served
 
-
-PICTURES_SHARE = 16  # of the bytes on disk one part is for features of pictures
+MEMORY_SHARE = 0.8  # of this machine's memory, for several models
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +42,14 @@ class GuessingBeside(GuessOptions):
 
 @takes_groups
 def serve(
-    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...",
+            help=f"{model_argument.WHAT}; NAME=MODEL gives it this name. Several: requests name one. Default: bundled "
+            "model.",
+        ),
+    ] = None,
     *,
     address: Address,
     capacity: Capacity,
@@ -61,6 +57,7 @@ def serve(
     alias: Annotated[
         str | None, typer.Option(help="Name of the model in answers. Default: the file's name, or ORG/NAME[:TYPE].")
     ] = None,
+    many: ManyModels,
     keeping: Keeping,
     guessing: GuessingBeside,
     vision: VisionFile,
@@ -76,50 +73,90 @@ def serve(
     ] = LogKind.PLAIN,
     sampling: Sampling,
 ) -> None:
-    """Serve a model over HTTP, with OpenAI's and Anthropic's APIs.
+    """Serve models over HTTP, with OpenAI's and Anthropic's APIs.
 
-    Answers are computed together; each has exactly the bits that it would have alone. Text that the model has read
-    once is not read again: the next request of a conversation continues from the prompt cache. Ctrl-C or SIGTERM ends
-    the server after the running answers, or after --grace seconds; a second signal ends it at once.
+    Answers are computed together; each has exactly the bits that it would have alone. Text that a model has read once
+    is not read again: the next request of a conversation continues from the prompt cache. Of several models, each is
+    loaded on its first use, and makes room for others when memory is short. Ctrl-C or SIGTERM ends the server after
+    the running answers, or after --grace seconds; a second signal ends it at once.
     """
     from ..serve.connections import Bounds
-    from ..serve.jobs import ServerDefaults
     from ..serve.malloc import return_freed_memory
-    from ..serve.pictures.sight import Sight
-    from ..serve.served import Served
+    from ..serve.models.given import GivenModels
+    from ..serve.models.settings_file import read_tables, seconds_of
+    from ..serve.opening import ModelSetup
+    from ..serve.server_settings import ServerSettings
 
     return_freed_memory()
-    keys, budget = clients.keys(), keeping.nbytes()
-    source, asked = answers.chat_template, answers.asked()
-    options = loading.options()
-    workers.check(loading.machine.pinning)
-    vision.check()
-    fetcher = urls.fetcher()
-    with (
-        _listening(address) as listener,
-        _loaded(model, options, capacity.parallel, pooling, workers, guessing) as loaded,
-        kept(loaded, keeping.state_dir, budget - (share := _share(loaded, vision, budget))) as store,
-        _eyes(loaded, vision, keeping.state_dir, share) as eyes,
-    ):
-        name, told = alias or models.name_of(model), Log(log)
+    keys, named = clients.keys(), list(models or ())
+    is_one = len(named) < 2 and not many.given
+    setup = ModelSetup(
+        None, guessing, capacity, keeping, vision, pooling, answers, loading, workers, sampling, urls.fetcher(),
+        times.grace,
+    )  # fmt: skip
+    setup.check()
+    if not is_one:
+        _check_for_several(setup, alias)
+    idle = None if many.idle is None else seconds_of(many.idle, "--idle")
+    memory = None if many.memory is None else parse_size(many.memory, "--memory")
+    tables = [] if many.models_file is None else read_tables(many.models_file)
+    with _listening(address) as listener:
+        told = Log(log)
         where = listening.url(listener, address.host)
         if not listening.is_local(listener) and not keys:
             console.note(f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)")
-        if fetcher is not None and eyes is None:
-            console.note("warning: the model takes no pictures, so none are fetched from URLs")
-        _announce(told, loaded, name, capacity, where, sees=eyes is not None)
-        params = sampling.params(loaded.gguf.metadata)
-        defaults = ServerDefaults(answers.n_predict, params, answers.context_shift, asked.think, asked.budget)
-        maker = _maker(loaded, source, capacity.most, guessing.given, defaults)
-        maker.sight = Sight(eyes, fetcher)
-        with closing(_service(loaded, capacity, store)) as service:
-            served = Served(
-                service, maker, name, keys=keys, shared=clients.share_between_keys, cors=tuple(clients.cors or ()),
-                store=store, hosts=listening.own_hosts(listener, address.host), timeout=times.timeout or None,
-                bounds=Bounds.of(capacity.most), pooling=_pooling(pooling), slots=visible.show_slots,
-                page=visible.show_page, log=None if log is LogKind.OFF else told.request,
-            )  # fmt: skip
-            _run(served, listener, told, times.grace)
+        settings = ServerSettings(
+            keys=keys, shared=clients.share_between_keys, cors=tuple(clients.cors or ()),
+            hosts=listening.own_hosts(listener, address.host), timeout=times.timeout or None,
+            bounds=Bounds.of(capacity.most), slots=visible.show_slots, page=visible.show_page,
+            log=None if log is LogKind.OFF else told.request,
+        )  # fmt: skip
+        given = GivenModels(
+            named, many.models_dir, many.all_here, tables, setup, settings, idle, console.SCREEN, alias=alias
+        )
+        with _routed(given, told, memory, is_one=is_one) as router:
+            _announce(told, router, capacity, where)
+            _run(router, listener, told, times.grace)
+
+
+def _check_for_several(setup: "ModelSetup", alias: str | None) -> None:
+    """UsageError: an option is about one model, and several are served."""
+    given = {
+        "--alias": alias is not None, "--draft": setup.guessing.draft is not None,
+        "--mmproj": setup.vision.mmproj is not None, "--lora": bool(setup.loading.lora),
+        "--chat-template": setup.answers.chat_template is not None, "--stages": setup.workers.stages is not None,
+    }  # fmt: skip
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} is about one model, and several are served. Put it into a --models-file.")
+
+
+@contextmanager
+def _routed(given: "GivenModels", log: Log, memory: int | None, *, is_one: bool) -> "Iterator[ModelRouter]":
+    """The models; the only one is loaded. At the end all are unloaded, with their texts on disk."""
+    from hybrid.quant.ggml.machine_memory import machine_memory
+    from hybrid.quant.ggml.progress import silent
+    from hybrid.reporting import Reporter
+
+    from ..serve.models.router import ModelRouter
+
+    share = None if is_one else int(MEMORY_SHARE * machine_memory().total)
+    router = ModelRouter(
+        given.entries(),
+        given.settings,
+        memory=share if memory is None else memory,
+        is_strict=memory is not None,
+        only=is_one,
+        rescan=given.rescan,
+        tell=lambda line: log.say("model", line),
+        reporter=Reporter(lambda text: log.say("note", text), silent),
+    )
+    try:
+        if is_one:
+            router.default.served = router.default.opened(console.SCREEN)
+        yield router
+    finally:
+        router.unload_all()
 
 
 @contextmanager
@@ -133,184 +170,48 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         listening.remove(address.unix)
 
 
-def _share(model: "LoadedModel | EncoderModel", vision: VisionFile, budget: int) -> int:
-    """The bytes of --state-budget for features of pictures."""
-    from hybrid.pipeline.vision_files import vision_of
-
-    sees = not vision.no_mmproj and (vision.mmproj is not None or vision_of(model.path) is not None)
-    return budget // PICTURES_SHARE if sees else 0
-
-
-@contextmanager
-def _eyes(
-    model: "LoadedModel | EncoderModel", vision: VisionFile, folder: Path | None, budget: int
-) -> "Iterator[Eyes | None]":
-    """The model's eyes, open from the start; None: it takes no pictures. A tower that was found beside the model, and
-    that cannot be used, is noted. folder, budget: of --state-dir, where features of pictures are kept.
-
-    UsageError: the file that --mmproj names is of another model.
-    """
-    from ..serve.embedding import EncoderModel
-
-    if isinstance(model, EncoderModel):
-        if vision.mmproj is not None:
-            raise UsageError(f"--mmproj {shown(vision.mmproj)}: an encoder takes no pictures.")
-        yield None
-        return
-    from hybrid.pipeline.model_eyes import ModelEyes
-
-    place = None if folder is None else folder / "pictures"
-    with closing(ModelEyes(model, vision.mmproj, off=vision.no_mmproj, folder=place, folder_budget=budget)) as found:
-        made = None
-        try:
-            made = None if found.path is None else found.open()
-        except HybridError as error:
-            if vision.mmproj is not None:
-                raise
-            console.note(f"warning: pictures are refused: {error}")
-        yield made
-
-
-def _announce(log: Log, model: "ServedModel", name: str, capacity: Capacity, where: str, *, sees: bool) -> None:
-    """Logs the model, the address and the capacity. sees: it takes pictures."""
-    from ..serve.embedding import EncoderModel
-
-    does = "embeddings" if isinstance(model, EncoderModel) else f"{capacity.parallel} answers at a time"
-    does += ", takes pictures" if sees else ""
-    is_web = where.startswith("http") and not isinstance(model, EncoderModel)
-    page = f"chat page {where}, " if is_web else ""
-    said = f"{model.description}: {page}API {where}/v1, {does}, context {model.n_ctx}; Ctrl-C ends it"
+def _announce(log: Log, router: "ModelRouter", capacity: Capacity, where: str) -> None:
+    """Logs the models, the address and the capacity."""
+    served = router.default.served if router.only else None
+    said, facts = _about_one(served, capacity, where) if served is not None else _about_several(router, where)
     if log.kind is LogKind.JSON:
-        facts = {"url": where, "model": name, "parallel": capacity.parallel, "queue": capacity.queue, "pictures": sees}
-        log.say("start", said, **facts, context=model.n_ctx)
+        log.say("start", said, url=where, **facts)
     else:
         console.note(said)
 
 
-@contextmanager
-def _loaded(
-    model: Path | None,
-    loading: "LoadOptions",
-    parallel: int,
-    pooling: PoolingName | None,
-    workers: WorkerOptions,
-    guessing: GuessOptions,
-) -> "Iterator[LoadedModel | EncoderModel]":
-    """The model, with a sequence per answer and one more for embeddings; or an encoder."""
-    path = models.resolve(model, console.SCREEN)
-    if not models.is_encoder(path):
-        with loaded_for_answers(path, replace(loading, n_seq_max=parallel + 1), workers, guessing) as loaded:
-            yield loaded
-        return
-    if guessing.draft is not None:
-        raise UsageError(f"--draft: {shown(path)} is an encoder: it cannot guess tokens of answers.")
-    from hybrid.infer.evaluate.embed import Embedder
-
-    from ..serve.embedding import EncoderModel
-
-    with (
-        models.compiling(console.SCREEN) as compiling,
-        Embedder(path, loading, pooling=_pooling(pooling), progress=compiling) as embedder,
-    ):
-        console.SCREEN.notes(embedder.file_notes)
-        models.note_numa(embedder, console.SCREEN)
-        yield EncoderModel(embedder)
+def _about_one(served: "Served", capacity: Capacity, where: str) -> tuple[str, dict[str, object]]:
+    does = "embeddings" if served.is_encoder else f"{capacity.parallel} answers at a time"
+    does += ", takes pictures" if served.sees else ""
+    page = f"chat page {where}, " if where.startswith("http") and not served.is_encoder else ""
+    model = served.model
+    said = f"{model.description}: {page}API {where}/v1, {does}, context {model.n_ctx}; Ctrl-C ends it"
+    facts = {"model": served.name, "parallel": capacity.parallel, "queue": capacity.queue, "pictures": served.sees}
+    return said, {**facts, "context": model.n_ctx}
 
 
-@contextmanager
-def kept(model: "LoadedModel | EncoderModel", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
-    """The prompt cache of this model on disk; None without a folder. UsageError: the folder cannot be used."""
-    from hybrid.infer.answers.batch.saving import open_store
-
-    from ..serve.embedding import EncoderModel
-
-    if folder is None:
-        yield None
-        return
-    if isinstance(model, EncoderModel):
-        raise UsageError(f"{shown(folder)}: an encoder keeps no state. Leave --state-dir out.")
-    store = open_store(model, folder, budget, lambda line: console.note(f"warning: {line}"))
-    try:
-        yield store
-    finally:
-        store.folder.close()
+def _about_several(router: "ModelRouter", where: str) -> tuple[str, dict[str, object]]:
+    page = f"chat page {where}, " if where.startswith("http") else ""
+    n, most = len(router.entries), "" if router.memory is None else f", in at most {size_text(router.memory)}"
+    said = f"{n} model{'s' * (n != 1)}{most}: {page}API {where}/v1 (`hybrid ps` lists them); Ctrl-C ends it"
+    return said, {"models": [entry.name for entry in router.entries], "memory": router.memory}
 
 
-def _maker(model: "ServedModel", source: str | None, most: int, speculate: bool, defaults: "ServerDefaults") -> "Maker":
-    """The maker of jobs. TemplateError, UsageError: this model cannot have the template or an option; raised before the
-    server starts."""
-    from ..serve.jobs import Maker
-
-    maker = Maker(
-        model, chosen_template(source, model.chat_template, model.gguf, model.tokenizer), most, speculate, defaults
-    )
-    _check_thoughts(maker)
-    return maker
-
-
-def _check_thoughts(maker: "Maker") -> None:
-    """UsageError: an option is about thoughts, and the model has none."""
-    asked = maker.defaults.think or maker.defaults.think_budget is not None
-    if asked and (maker.template is None or maker.dialect.format.thoughts is None):
-        raise UsageError("the model has no thoughts: its chat template does not know any.")
-
-
-def _pooling(name: PoolingName | None) -> "Pooling | None":
-    from hybrid.infer.evaluate.pooling import Pooling
-
-    return Pooling(name.value) if name else None
-
-
-def _service(
-    model: "LoadedModel | EncoderModel", capacity: Capacity, store: "CacheStore | None"
-) -> "Service | EncoderService":
-    """The thread that runs the model."""
-    from hybrid.infer.answers.batch.service import Service
-
-    from ..serve.embedding import EncoderModel, EncoderService
-
-    if isinstance(model, EncoderModel):
-        return EncoderService(capacity.queue)
-    return Service(model, capacity.parallel, most_waiting=capacity.queue, store=store)
-
-
-def _run(served: "Served", listener: socket.socket, log: Log, grace: float) -> None:
-    """Serves until a signal or a fault. FaultError: the fault of the model."""
+def _run(router: "ModelRouter", listener: socket.socket, log: Log, grace: float) -> None:
+    """Serves until a signal or a fault of the only model. FaultError: that fault."""
     from hybrid.infer.answers.batch.service import FaultError
     from hybrid.infer.faults import listen
 
     from ..serve.app import create_app
     from ..serve.running import run
 
-    with _saved(served, grace), closing(served.service):
-        before = listen(log.fault)
-        try:
-            run(create_app(served), served, listener, log, grace=grace)
-        finally:
-            listen(before)
-    if (fault := served.service.fault) is not None:
+    before = listen(log.fault)
+    try:
+        run(create_app(router), router, listener, log, grace=grace)
+    finally:
+        listen(before)
+    served = router.default.served if router.only else None
+    if served is not None and (fault := served.service.fault) is not None:
         if log.kind is LogKind.JSON:
             log.fault("the model has failed", fault)
         raise FaultError(fault) from fault
-
-
-@contextmanager
-def _saved(served: "Served", grace: float) -> Iterator[None]:
-    """Saves the prompt cache to disk in the background, if it has a folder. grace: seconds to finish at the end."""
-    if served.store is None:
-        yield
-        return
-    from hybrid.infer.answers.batch.saving import Document, Saver
-    from hybrid.infer.memory.store_lister import Lister
-
-    ledger = served.maker.ledger
-    if (entries := served.store.files.read_json("ledger")) is not None:
-        with suppress(ValueError):  # the checksum is right: another version wrote it, and answers do not need it
-            ledger.load(entries)
-    documents = {"ledger": Document(lambda: ledger.n_noted, ledger.entries)}
-    saver, lister = Saver(served.answers, served.store, documents), Lister(served.store.files)
-    try:
-        yield
-    finally:
-        lister.close(grace)
-        saver.close(grace)

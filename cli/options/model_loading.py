@@ -19,6 +19,7 @@ from .stage_options import WorkerOptions
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
     from hybrid.infer.loading.options import LoadFields, LoadOptions
+    from hybrid.reporting import Reporter
 
 
 def loaded(
@@ -49,11 +50,15 @@ def loaded(
 
 @contextmanager
 def loaded_for_answers(
-    model: Path | None, options: "LoadOptions", workers: WorkerOptions, guessing: GuessOptions
+    model: Path | None,
+    options: "LoadOptions",
+    workers: WorkerOptions,
+    guessing: GuessOptions,
+    reporter: "Reporter" = console.SCREEN,
 ) -> "Iterator[LoadedModel]":
     """Like `loaded`, with the guessing that the options ask for. UsageError: a draft model together with --stages."""
     if workers.stages is None:
-        with loaded_with(model, options, guessing) as here:
+        with loaded_with(model, options, guessing, reporter) as here:
             yield here
         return
     workers.check_guesses(guessing)
@@ -84,13 +89,15 @@ def _loaded_here(path: Path, options: "LoadOptions", **fields: "Unpack[LoadField
     return model
 
 
-def loaded_with(model: Path | None, options: "LoadOptions", guessing: GuessOptions) -> "LoadedModel":
+def loaded_with(
+    model: Path | None, options: "LoadOptions", guessing: GuessOptions, reporter: "Reporter" = console.SCREEN
+) -> "LoadedModel":
     """The model in this process, with its guessing set up. UsageError: --spec mtp, and the file has no head for it."""
     from hybrid.pipeline import models
 
     if guessing.spec is Spec.MTP and guessing.draft is not None:
         raise UsageError("--spec mtp and --draft: either the model's own head guesses, or a draft does.")
-    made = models.load(model, options, draft=guessing.draft, reporter=console.SCREEN)
+    made = models.load(model, options, draft=guessing.draft, reporter=reporter)
     made.runner.guessers.ngrams = guessing.spec is not Spec.NONE
     if guessing.spec is Spec.MTP:
         try:

@@ -97,6 +97,42 @@ class Keeping:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class ManyModels:
+    """More models than one, and how many of them stay in memory."""
+
+    models_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Serve all models of this folder. Files that come later are found, too."),
+    ] = None
+    all_here: Annotated[bool, typer.Option("--all", help="Serve all models that `hybrid models` lists.")] = False
+    models_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Settings of single models, and more models: a table [NAME] for each."),
+    ] = None
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for all models together: one that is not used makes room for another. Default, with "
+            f"several models: four fifths of this machine's. {UNITS}.",
+        ),
+    ] = None
+    idle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Unload a model after this time without a request, such as 90s, 10m or 2h; the next request loads "
+            "it again. Default: never.",
+        ),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether models are named beside the arguments."""
+        return self.models_dir is not None or self.all_here or self.models_file is not None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Visible:
     """Routes that can be turned off."""
 

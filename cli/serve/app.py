@@ -10,14 +10,15 @@ from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
 from .llama_server import completion, embedding, props, slots, templates, tokens
+from .models import routes as model_routes
+from .models.router import ModelRouter
 from .openai import chat, completions, embeddings, responses
 from .page import costs
 from .page.routes import is_page, page_routes
 from .request_log import Logged
-from .served import Served
 
 MODULES = (
-    health, metrics, cached_conversations, openapi,
+    health, model_routes, metrics, cached_conversations, openapi,
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
@@ -27,25 +28,26 @@ ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]
 METHODS = sorted({each.method for each in ENDPOINTS})
 
 
-def create_app(served: Served) -> Starlette:
-    """The ASGI application for one model."""
-    middleware = [Middleware(Ending, served=served), Middleware(Heads, most=served.bounds.most_head)]
-    if served.log is not None:
-        middleware.insert(0, Middleware(Logged, log=served.log))
-    if served.cors:
+def create_app(router: ModelRouter) -> Starlette:
+    """The ASGI application for the models of a router."""
+    settings = router.settings
+    middleware = [Middleware(Ending, router=router), Middleware(Heads, most=settings.bounds.most_head)]
+    if settings.log is not None:
+        middleware.insert(0, Middleware(Logged, log=settings.log))
+    if settings.cors:
         middleware.append(
-            Middleware(CORSMiddleware, allow_origins=served.cors, allow_headers=["*"], allow_methods=METHODS)
+            Middleware(CORSMiddleware, allow_origins=settings.cors, allow_headers=["*"], allow_methods=METHODS)
         )
-    if not served.keys:
-        middleware.append(Middleware(Pages, hosts=served.hosts, allowed=served.cors))
+    if not settings.keys:
+        middleware.append(Middleware(Pages, hosts=settings.hosts, allowed=settings.cors))
     middleware += [
-        Middleware(Keys, keys=served.keys, is_open=is_page if served.page else None, shared=served.shared),
-        Middleware(Bodies, seconds=served.bounds.body_seconds, most=most_body(served)),
+        Middleware(Keys, keys=settings.keys, is_open=is_page if settings.page else None, shared=settings.shared),
+        Middleware(Bodies, seconds=settings.bounds.body_seconds, most=most_body(router)),
     ]
     app = Starlette(
-        routes=[*routes(ENDPOINTS), *(page_routes() if served.page else ())],
+        routes=[*routes(ENDPOINTS), *(page_routes() if settings.page else ())],
         middleware=middleware,
         exception_handlers={Exception: errors.handle, HTTPException: errors.handle},
     )
-    app.state.served, app.state.endpoints = served, ENDPOINTS
+    app.state.router, app.state.endpoints = router, ENDPOINTS
     return app

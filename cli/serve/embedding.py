@@ -159,7 +159,8 @@ class Embedding:
 
     def _step(self, reading: EmbedReading) -> None:
         """One slice, in the service's thread."""
-        slices = self._slices[self.service.busy]
+        beside = self.service.busy or self._slices[False].others_are_watched
+        slices = self._slices[beside]
         n, seconds = reading.step(slices.beside_answers)
         self.n_tokens += n
         self.n_passes += 1

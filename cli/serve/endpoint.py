@@ -13,8 +13,9 @@ from . import errors
 from .client import asked_by
 from .errors import RequestError
 from .fail_fast import loads
+from .models.router import ModelRouter
 from .request_log import record_of
-from .served import Served
+from .served import SERVED, Served
 from .strict import Strict
 
 SMALL_BODY = 64 << 10
@@ -26,6 +27,7 @@ class Endpoint:
 
     paths       equivalent paths; the first one is documented
     handler     called with (served, request), and the body if there is a schema; its exceptions become error responses
+    of_server   the handler is called with the router of all models instead of one model
     schema      of the JSON body; None: a GET without a body
     of_encoders whether the route exists for encoders also
     query       parameters of the query by name, as in OpenAPI
@@ -40,6 +42,7 @@ class Endpoint:
     schema: type[Strict] | None = None
     method: str = "GET"
     of_encoders: bool = False
+    of_server: bool = False
     media: str = "application/json"
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads: type[Strict] | None = None
@@ -48,22 +51,31 @@ class Endpoint:
 
     async def __call__(self, request: Request) -> Response:
         """The response to a request. Raises only for bugs of ours."""
-        served: Served = request.app.state.served
+        router: ModelRouter = request.app.state.router
         try:
-            if served.is_encoder and not self.of_encoders:
-                raise RequestError(f"{served.name} is an encoder, which generates no text: use /v1/embeddings")
-            if self.schema is None:
-                return await self.handler(served, request)
-            body = await self._body(self.schema, request)
+            body = None if self.schema is None else await self._body(self.schema, request)
+            asked = router if self.of_server else await self._model(router, request, body)
+            if body is None:
+                return await self.handler(asked, request)
             try:
-                return await self.handler(served, request, body)
+                return await self.handler(asked, request, body)
             finally:  # the handler may add warnings
-                record_of(request.scope).notes = served.told.new(asked_by(request).client, body.warnings)
+                record_of(request.scope).notes = router.told.new(asked_by(request).client, body.warnings)
         except Exception as error:
             response = errors.for_path(self.paths[0], errors.of_exception(error))
             if response.status_code == 500 and not isinstance(error, RequestError):
                 raise
             return response
+
+    async def _model(self, router: ModelRouter, request: Request, body: Strict | None) -> Served:
+        """The model that the body or the query names, loaded."""
+        served = await router.use(request, named(request, body))
+        request.scope[SERVED] = served
+        if len(router.entries) > 1:
+            record_of(request.scope).model = served.name
+        if served.is_encoder and not self.of_encoders:
+            raise RequestError(f"{served.name} is an encoder, which generates no text: use /v1/embeddings")
+        return served
 
     async def _body(self, schema: type[Strict], request: Request) -> Strict:
         """The checked body. RequestError, ValidationError: the body does not match the schema."""
@@ -77,6 +89,12 @@ class Endpoint:
         return (
             checked() if len(raw) <= SMALL_BODY else await run_in_threadpool(checked)
         )  # in a thread, so that streams continue
+
+
+def named(request: Request, body: Strict | None) -> str | None:
+    """The name of the model in the body or the query; None: the request names none."""
+    name = getattr(body, "model", None) or request.query_params.get("model")
+    return name if isinstance(name, str) else None
 
 
 def get(*paths: str, handler: Callable[..., Awaitable[Response]], **more: Any) -> Endpoint:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from . import errors
 from .client import KEY
 from .errors import RequestError
-from .served import Served
+from .models.router import ModelRouter
 
 MOST_BODY = 32 << 20
 MOST_BODY_SEEING = 2 * MOST_BODY  # if the model takes pictures: clients send all of a conversation with each question
@@ -23,9 +23,9 @@ def header(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in reversed(scope["headers"]) if key == name), None)
 
 
-def most_body(served: Served) -> int:
+def most_body(router: ModelRouter) -> int:
     """The most bytes of a body."""
-    return MOST_BODY_SEEING if served.sees else MOST_BODY
+    return MOST_BODY_SEEING if router.sees else MOST_BODY
 
 
 class Guard:
@@ -43,22 +43,24 @@ class Guard:
 
 
 class Ending(Guard):
-    """Counts requests in progress, and answers new ones with 503 while the server shuts down."""
+    """Counts requests in progress, and ends their use of models; answers new ones with 503 while the server shuts
+    down."""
 
-    def __init__(self, app: ASGIApp, served: Served) -> None:
+    def __init__(self, app: ASGIApp, router: ModelRouter) -> None:
         super().__init__(app)
-        self.served = served
+        self.router = router
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.served.stopping:
+        if self.router.stopping:
             response = errors.response(503, "the server ends: it takes no more requests", Connection="close")
             await errors.for_path(scope["path"], response)(scope, receive, send)
             return
-        self.served.n_running += 1
+        self.router.n_running += 1
         try:
             await self.app(scope, receive, send)
         finally:
-            self.served.n_running -= 1
+            self.router.n_running -= 1
+            self.router.release(scope)
 
 
 class Pages(Guard):

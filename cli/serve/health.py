@@ -1,68 +1,18 @@
-"""Routes for the server's health and its model."""
-
-from typing import Any
+"""The route for the server's health."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from . import errors
 from .endpoint import get
-from .served import Served
-
-COMPLETION, MULTIMODAL, EMBEDDING = "completion", "multimodal", "embedding"  # llama-server's words
+from .models.router import ModelRouter
 
 
-def _capabilities(served: Served) -> list[str]:
-    """What the model can do, in llama-server's words."""
-    if served.is_encoder:
-        return [EMBEDDING]
-    return [COMPLETION, MULTIMODAL] if served.sees else [COMPLETION]
-
-
-async def health(served: Served, _: Request) -> Response:
-    """200 while requests are answered, 503 afterwards."""
-    if served.service.is_open:
+async def health(router: ModelRouter, _: Request) -> Response:
+    """200 while requests are answered, also while all models are asleep; 503 afterwards."""
+    if router.is_open:
         return JSONResponse({"status": "ok"})
     return errors.response(503, "the model no longer answers")
 
 
-def _model_entry(served: Served) -> dict[str, Any]:
-    model = served.model
-    return {
-        "id": served.name,
-        "object": "model",
-        "created": int(served.started),
-        "owned_by": "hybrid",
-        "capabilities": _capabilities(served),
-        "architecture": {
-            "input_modalities": ["text", "image"] if served.sees else ["text"],
-            "output_modalities": ["embeddings"] if served.is_encoder else ["text"],
-        },
-        "meta": {
-            "n_vocab": model.n_vocab,
-            "n_ctx": model.n_ctx,
-            "n_ctx_train": model.n_ctx_train,
-            "n_params": model.n_params,
-            "size": model.n_bytes,
-        },
-    }
-
-
-async def models(served: Served, _: Request) -> Response:
-    """A list with the one model that is served."""
-    known = {"name": served.name, "model": served.name, "type": "model", "capabilities": _capabilities(served)}
-    return JSONResponse({"object": "list", "data": [_model_entry(served)], "models": [known]})
-
-
-async def model(served: Served, request: Request) -> Response:
-    """The model, by its name."""
-    if request.path_params["name"] != served.name:
-        return errors.response(404, f"there is no model of this name here, only {served.name}", param="model")
-    return JSONResponse(_model_entry(served))
-
-
-ENDPOINTS = [
-    get("/health", "/v1/health", handler=health, of_encoders=True),
-    get("/v1/models", "/models", handler=models, of_encoders=True),
-    get("/v1/models/{name:path}", handler=model, of_encoders=True),
-]
+ENDPOINTS = [get("/health", "/v1/health", handler=health, of_server=True)]

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from hybrid.infer.text.stops import Gone, stopped_by
 
+from .served import SERVED, Served
 from .streaming import unless_disconnected
 
 P = ParamSpec("P")
@@ -40,8 +41,8 @@ async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P
 def _started(request: Request, function: Callable[[], T]) -> Awaitable[T]:
     """The work in a thread. Where a request's pictures may wait for others' pictures, it has threads of its own: those
     of Starlette are for the streams also."""
-    app = request.scope.get("app")
-    threads = None if app is None else app.state.served.threads
+    served: Served | None = request.scope.get(SERVED)
+    threads = None if served is None else served.threads
     if threads is None:
         return run_in_threadpool(function)
     return asyncio.get_running_loop().run_in_executor(threads, copy_context().run, function)

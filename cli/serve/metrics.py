@@ -9,8 +9,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from hybrid.infer.answers.batch.reuse import CODES
 from hybrid.infer.faults import SidePath
+from hybrid.quant.ggml.machine_memory import resident_bytes
 
 from .endpoint import get
+from .models.router import ModelRouter
 from .served import Served
 
 
@@ -23,15 +25,23 @@ class Metric:
     help: str
     value: float | Mapping[str, float]
 
-    def lines(self) -> Iterator[str]:
-        """The lines in Prometheus's text format."""
+    def head(self) -> Iterator[str]:
+        """The lines before the values, in Prometheus's text format."""
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.kind}"
-        if isinstance(self.value, Mapping):
-            for label, value in self.value.items():
-                yield f'{self.name}{{reason="{label}"}} {value:.15g}'
-        else:
-            yield f"{self.name} {self.value:.15g}"
+
+    def lines(self, model: str | None) -> Iterator[str]:
+        """A line for each value. model: a label, if the server has several models."""
+        values = self.value if isinstance(self.value, Mapping) else {None: self.value}
+        for reason, value in values.items():
+            labels = {"model": model, "reason": reason}
+            written = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items() if label is not None)
+            yield f"{self.name}{f'{{{written}}}' if written else ''} {value:.15g}"
+
+
+def _escaped(label: str) -> str:
+    """A label's value, as Prometheus reads it."""
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _rate(n: float, seconds: float) -> float:
@@ -71,10 +81,32 @@ def _shared(served: Served) -> list[Metric]:
     ]
 
 
-async def metrics(served: Served, _: Request) -> Response:
-    """Counters and gauges."""
+async def metrics(router: ModelRouter, _: Request) -> Response:
+    """Counters and gauges of all loaded models; with several models each value has the label `model`."""
+    loaded = [entry.served for entry in router.entries if entry.served is not None]
+    found = [(None if router.only else served.name, metric) for served in loaded for metric in await _of_model(served)]
+    if not router.only:
+        found += [(None, metric) for metric in _of_router(router)]
+    lines: dict[str, list[str]] = {}
+    for model, metric in found:
+        lines.setdefault(metric.name, list(metric.head())).extend(metric.lines(model))
+    headers = {"Process-Start-Time-Unix": str(int(router.started))}  # as llama-server
+    text = "\n".join(line for group in lines.values() for line in group) + "\n"
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4", headers=headers)
+
+
+def _of_router(router: ModelRouter) -> list[Metric]:
+    n_loaded = sum(entry.served is not None for entry in router.entries)
+    return [
+        Metric("hybrid:models", "gauge", "Models that the server knows.", len(router.entries)),
+        Metric("hybrid:models_loaded", "gauge", "Models that are loaded.", n_loaded),
+        Metric("hybrid:resident_bytes", "gauge", "Bytes of memory of this process.", resident_bytes() or 0),
+    ]
+
+
+async def _of_model(served: Served) -> list[Metric]:
     if served.is_encoder:
-        return _response(served, [*_of_encoder(served), *_of_embeddings(served)])
+        return [*_of_encoder(served), *_of_embeddings(served)]
     service, cache = served.answers, served.answers.model.cache
     held, figures = await served.held.now(service), service.batcher.figures
     processed: dict[str, float] = {code: float(figures.processed[code]) for code in CODES if code != "whole"}
@@ -100,7 +132,7 @@ async def metrics(served: Served, _: Request) -> Response:
         Metric("hybrid:checkpoints", "gauge", "Checkpoints kept.", held.n_checkpoints),
         Metric("hybrid:known_tokens", "gauge", "Tokens of the texts kept.", held.n_tokens),
     ]
-    return _response(served, [*_shared(served), *ours, *_of_embeddings(served)])
+    return [*_shared(served), *ours, *_of_embeddings(served)]
 
 
 def _of_pictures(served: Served) -> list[Metric]:
@@ -136,10 +168,4 @@ def _of_embeddings(served: Served) -> list[Metric]:
     ]
 
 
-def _response(served: Served, metrics: list[Metric]) -> Response:
-    lines = [line for metric in metrics for line in metric.lines()]
-    headers = {"Process-Start-Time-Unix": str(int(served.started))}  # as llama-server
-    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4", headers=headers)
-
-
-ENDPOINTS = [get("/metrics", handler=metrics, of_encoders=True, media="text/plain")]
+ENDPOINTS = [get("/metrics", handler=metrics, of_server=True, media="text/plain")]

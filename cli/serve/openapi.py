@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from . import errors
 from .endpoint import Endpoint, get
 from .guards import OPEN_PATHS
-from .served import Served
+from .models.router import ModelRouter
 
 _TEXT, _NULL = {"type": "string"}, {"type": "null"}
 
@@ -134,9 +134,9 @@ def _failures(each: Endpoint, path: str, *, with_keys: bool) -> dict[str, Any]:
     return {str(status): {"description": _WHY[status], "content": content} for status in sorted(possible)}
 
 
-async def openapi(served: Served, request: Request) -> Response:
+async def openapi(router: ModelRouter, request: Request) -> Response:
     """Returns the document."""
-    return JSONResponse(document(request.app.state.endpoints, with_keys=bool(served.keys)))
+    return JSONResponse(document(request.app.state.endpoints, with_keys=bool(router.settings.keys)))
 
 
-ENDPOINTS = [get("/openapi.json", handler=openapi, of_encoders=True)]
+ENDPOINTS = [get("/openapi.json", handler=openapi, of_server=True)]

@@ -42,6 +42,7 @@ class RequestLog:
     finish         why each answer ended
     notes          further lines
     n_calls        calls of tools in all answers
+    model          its name, if the server has several
     """
 
     method: str
@@ -58,10 +59,12 @@ class RequestLog:
     finish: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     n_calls: int = 0
+    model: str = ""
 
     def line(self) -> str:
         """The log line for people."""
-        parts = [f"{self.method} {self.route} {self.status} {self.client}"]
+        model = f" {self.model}" if self.model else ""
+        parts = [f"{self.method} {self.route} {self.status} {self.client}{model}"]
         if self.n_prompt:
             reason = f" ({self.reason})" if self.reason and self.n_processed else ""
             parts.append(f"prompt {self.n_prompt}: {self.n_reused} reused, {self.n_processed} read{reason}")
@@ -81,6 +84,7 @@ class Record:
     splits: Sequence[Split] = ()
     first: float | None = None  # time of the first sampled token
     notes: Sequence[str] = ()
+    model: str = ""
 
     def watch(self, jobs: Sequence[Job], splits: Sequence[Split] = ()) -> None:
         """Sets the jobs of the request and the readers of their answers. Call it before the jobs are submitted, and
@@ -115,6 +119,7 @@ class Record:
             n_calls=sum(len(split.reader.calls) for split in self.splits),
             first_seconds=None if self.first is None else self.first - self.begun,
             seconds=time.monotonic() - self.begun,
+            model=self.model,
             finish=tuple(job.result.reason for job in jobs),
             notes=(*self.notes, *(job.reuse.note for job in jobs if job.reuse is not None and job.reuse.note)),
         )

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from .connections import Bounds, Connection
 from .log import Log
-from .served import Served
+from .models.router import ModelRouter
 
 LAST_WORDS_SECONDS = 2  # time for the errors of cancelled answers to reach clients
 
@@ -44,34 +44,28 @@ class Server(uvicorn.Server):
         yield
 
 
-def run(app: Starlette, served: Served, listener: socket.socket, log: Log, *, grace: float) -> None:
-    """Serves until a signal or a fault; returns with the service closed.
+def run(app: Starlette, router: ModelRouter, listener: socket.socket, log: Log, *, grace: float) -> None:
+    """Serves until a signal or a fault of the only model; returns with all services closed.
 
     After a signal, new requests are refused and running ones have `grace` seconds; then they are cancelled. A second
     signal cancels them at once, a third one kills the process.
     """
     with log.records():
-        asyncio.run(_Run(app, served, listener, log, grace).run())
+        asyncio.run(_Run(app, router, listener, log, grace).run())
 
 
 class _Run:
-    def __init__(self, app: Starlette, served: Served, listener: socket.socket, log: Log, grace: float) -> None:
-        self.served, self.listener, self.log, self.grace = served, listener, log, grace
+    def __init__(self, app: Starlette, router: ModelRouter, listener: socket.socket, log: Log, grace: float) -> None:
+        self.router, self.listener, self.log, self.grace = router, listener, log, grace
         # only a proxy or a program on this machine reaches a socket file
         trusted = {"proxies": "*"} if listener.family == socket.AF_UNIX else {}
-        self.server = Server(app, served.bounds, **trusted)
+        self.server = Server(app, router.settings.bounds, **trusted)
         self._told, self._hurried = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        service = self.served.service
-
-        def closed() -> None:
-            loop.call_soon_threadsafe(self._told.set)
-
-        service.on_closed = closed
-        if not service.is_open:  # the model failed before the callback was set
-            self._told.set()
+        self.router.on_ended = self._told.set
+        self.router.begin()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
                 loop.add_signal_handler(number, self._signal)
@@ -79,15 +73,14 @@ class _Run:
         told = asyncio.ensure_future(self._told.wait())
         await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
-        self.served.stopping = True
-        n = self.served.n_running
-        if service.is_open:
+        self.router.stopping = True
+        n = self.router.n_running
+        if self.router.is_open:
             waits = f", in at most {self.grace:g} s: {requests(n)} in progress" if n else ""
             self.log.say("stopping", f"the server ends{waits}", running=n, grace=self.grace)
             await self._grace()
-        service.on_closed = None
-        await asyncio.to_thread(service.close)
-        n = self.served.n_running
+        await self.router.close()
+        n = self.router.n_running
         self.server.should_exit = True
         await serving
         cancelled = f"; {requests(n)} cancelled" if n else ""
@@ -96,7 +89,7 @@ class _Run:
     async def _grace(self) -> None:
         """Waits until no request runs, the time is over or another signal arrives."""
         end = time.monotonic() + self.grace
-        while self.served.n_running and self.served.service.is_open and not self._hurried.is_set():
+        while self.router.n_running and self.router.busy and not self._hurried.is_set():
             left = end - time.monotonic()
             if left <= 0:
                 return

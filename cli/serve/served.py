@@ -1,8 +1,6 @@
-"""The service, the maker of jobs and the server's settings, which all routes share."""
+"""A loaded model with its service and maker of jobs, which all of its routes share."""
 
 import asyncio
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -12,33 +10,22 @@ from hybrid.infer.memory.cache_store import CacheStore
 
 from .backend import ServedModel, ServedService
 from .cache_contents import CacheFigures
-from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
-from .request_log import RequestLog
-from .warning_log import WarningLog
+from .server_settings import ServerSettings
 
+SERVED = "hybrid.served"  # name in a request's scope: the model that answers it
 SPARE_THREADS = 40  # beside one for each request that runs or waits
 
 
 @dataclass
 class Served:
-    """One served model.
+    """One served model, while it is loaded.
 
-    keys      every request except /health must send one of them; empty: no keys
-    shared    all keys share the kept texts; otherwise a text belongs to the key that sent it
-    cors      origins whose web pages may use the server
+    settings  of the server
     store     where the prompt cache is kept on disk; None: nowhere
-    hosts     allowed names in Host headers if there are no keys; None: any
-    timeout   seconds for an answer, counted from its request; None: no limit
-    bounds    of connections
-    slots     whether GET /slots shows requests in progress
-    log       called with every finished request
-    page      whether GET / is a web page
     pooling   of embeddings; None: see `ModelSource`. An encoder uses its own
-    stopping  new requests are refused
     counting  lock for counting the tokens of a conversation: one at a time
-    told      warnings that were logged, by client
 
     threads   prepare requests whose pictures wait for each other; None: no request does
     embedding makes embeddings; None: the model was loaded without a sequence for them
@@ -47,23 +34,11 @@ class Served:
     service: ServedService
     maker: Maker
     name: str
-    keys: tuple[str, ...] = ()
-    shared: bool = False
-    cors: tuple[str, ...] = ()
+    settings: ServerSettings = field(default_factory=ServerSettings)
     store: CacheStore | None = None
-    hosts: frozenset[str] | None = None
-    timeout: float | None = None
-    bounds: Bounds = field(default_factory=Bounds)
     pooling: Pooling | None = None
-    slots: bool = True
-    page: bool = True
-    stopping: bool = False
-    n_running: int = 0  # requests in progress, of any kind
-    started: float = field(default_factory=time.time)
-    log: Callable[[RequestLog], None] | None = None
     held: CacheFigures = field(default_factory=CacheFigures)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    told: WarningLog = field(default_factory=WarningLog)
 
     def __post_init__(self) -> None:
         most = SPARE_THREADS + self.maker.most
@@ -72,9 +47,9 @@ class Served:
         if isinstance(self.model, EncoderModel):
             self.embedding = Embedding(self.service, self.model)
             return
-        model = self.answers.model
+        model, settings = self.answers.model, self.settings
         if model.cache is not None:
-            model.cache.pins.n_parties = 1 if self.shared else max(1, len(self.keys))
+            model.cache.pins.n_parties = 1 if settings.shared else max(1, len(settings.keys))
         if model.n_seq_max > self.answers.batcher.n_parallel:
             self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
 
@@ -91,6 +66,16 @@ class Served:
     @property
     def model(self) -> ServedModel:
         return self.maker.model
+
+    @property
+    def n_jobs(self) -> int:
+        """Answers that run or wait."""
+        return self.service.n_jobs if isinstance(self.service, Service) else 0
+
+    def close(self) -> None:
+        """Ends the threads of requests. The service and the model stay open."""
+        if self.threads is not None:
+            self.threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def answers(self) -> Service:

@@ -77,7 +77,7 @@ async def respond(
     """
     await check_pins(served, jobs)
     answering = RequestJobs(
-        served.answers, jobs, served.timeout, reading=stream and watcher is not None, streams=stream
+        served.answers, jobs, served.settings.timeout, reading=stream and watcher is not None, streams=stream
     )
     record_of(request.scope).watch(jobs, splits)
     if stream and (connection := request.scope.get("state", {}).get(CONNECTION)) is not None:

@@ -8,7 +8,6 @@
 The vectors have the same bits as `Embedder`'s, however the texts are cut.
 """
 
-import time
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..engine.encoder import Encoder
 from ..model import LoadedModel
+from ..program.threads import core_turns
 from ..runner import Slot, Work
 from ..text.tokenizer import Tokenizer
 from .pooling import Pooled, Pooling, normalized
@@ -99,13 +99,13 @@ class EncoderReading(EmbedReading):
         self._passes = encoder.passes([len(text) for text in ids])
 
     def step(self, most: int) -> tuple[int, float]:
-        begin, compiled = time.perf_counter(), self.encoder.compile_seconds
+        begin, compiled = core_turns().clock(), self.encoder.compile_seconds
         part = [self.ids[i] for i in next(self._passes)]
         for rows in self.encoder.encode(part):
             pooled = Pooled(self.pooling)
             pooled.add(rows[self.pooling.outputs(0, len(rows), len(rows))])
             self._add(pooled.vector)
-        return sum(map(len, part)), time.perf_counter() - begin - (self.encoder.compile_seconds - compiled)
+        return sum(map(len, part)), core_turns().clock() - begin - (self.encoder.compile_seconds - compiled)
 
 
 class ModelReading(EmbedReading):
@@ -122,9 +122,9 @@ class ModelReading(EmbedReading):
         return self._held is None
 
     def step(self, most: int) -> tuple[int, float]:
-        begin, compiled = time.perf_counter(), self.model.compile_seconds
+        begin, compiled = core_turns().clock(), self.model.compile_seconds
         n = self._read_part(most) if self._held or len(self.ids[self.next]) > most else self._read_whole(most)
-        return n, time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+        return n, core_turns().clock() - begin - (self.model.compile_seconds - compiled)
 
     def _read_whole(self, most: int) -> int:
         """Read as many of the next texts whole as fit `most` tokens and the free sequences."""

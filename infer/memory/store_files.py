@@ -46,6 +46,7 @@ class StoreFiles:
     ) -> None:
         self.folder, self.budget, self.warn, self._layout = folder, budget, warn, layout
         self.index = StoreIndex(folder.key, recurrent=recurrent)
+        folder.own_bytes = lambda: self.index.nbytes
         self.n_failures, self._retry_at = 0, 0.0  # since the last successful write
         self._used: deque[str] = deque()
         self._others: list[tuple[float, int, Path]] = []
@@ -61,7 +62,10 @@ class StoreFiles:
     @property
     def nbytes(self) -> int:
         """Bytes on the disk, of all keys."""
-        return self.index.nbytes + sum(size for _, size, _ in self._others)
+        beside = self.folder.beside
+        used = {other.cache for other in beside}
+        others = sum(size for _, size, path in self._others if path not in used)
+        return self.index.nbytes + others + sum(other.own_bytes() for other in beside)
 
     @property
     def behind(self) -> bool:

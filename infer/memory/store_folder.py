@@ -13,8 +13,10 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 import zlib
+from collections.abc import Callable
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
@@ -35,35 +37,70 @@ def key_of(*what: str) -> bytes:
     return hashlib.blake2b(json.dumps([VERSION, *what]).encode(), digest_size=DIGEST_BYTES).digest()
 
 
+_open: dict[Path, "list[StoreFolder]"] = {}  # of this process, by real path
+_opening = threading.Lock()  # of _open
+
+
 class StoreFolder:
-    """Locks the folder. key: of this model. Raises UsageError if it cannot be used, or another process uses it."""
+    """Locks the folder. key: of this model; several models of one process may use a folder together. Raises UsageError
+    if it cannot be used, another process uses it, or this process uses it for the same model.
+
+    own_bytes: set by the owner of this key's files, to the bytes of all of them
+    """
 
     def __init__(self, path: Path, key: bytes) -> None:
         self.path, self.key = path, key
+        self.own_bytes: Callable[[], int] = lambda: 0
         self.cache, self.slots = path / f"cache-{key.hex()}", path / "slots"
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)  # private: it holds people's questions
             self.cache.mkdir(exist_ok=True)
             self.slots.mkdir(exist_ok=True)
-            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._real = path.resolve()
+            with _opening:
+                self._lock = self._locked()
+                _open.setdefault(self._real, []).append(self)
         except OSError as error:
             raise UsageError(
                 f"{shown(path)}: no states can be kept there: {error.strerror or error}. Choose another folder."
             ) from None
-        try:
-            flock(self._lock, LOCK_EX | LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror or error
-            raise UsageError(f"{shown(path)}: {why}. End that process, or choose another folder.") from None
         for folder in (self.cache, self.slots):
             remove_unfinished(folder, "*")
         with contextlib.suppress(OSError):
             os.utime(self.cache)
 
+    def _locked(self) -> int:
+        """The descriptor of the locked file, which all models of this process share."""
+        others = _open.get(self._real, ())
+        if any(other.key == self.key for other in others):
+            raise UsageError(
+                f"{shown(self.path)}: the texts of this model are kept there for another of its names. Serve it once."
+            )
+        if others:
+            return others[0]._lock
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror or error
+            raise UsageError(f"{shown(self.path)}: {why}. End that process, or choose another folder.") from None
+        return lock
+
     def close(self) -> None:
-        """Release the lock."""
-        os.close(self._lock)
+        """Release the lock, if no other model of this process uses the folder."""
+        with _opening:
+            others = _open[self._real]
+            others.remove(self)
+            if not others:
+                del _open[self._real]
+                os.close(self._lock)
+
+    @property
+    def beside(self) -> "list[StoreFolder]":
+        """The other models of this process that use the folder."""
+        with _opening:
+            return [other for other in _open.get(self._real, ()) if other is not self]
 
     def files(self) -> list[Path]:
         """The files of this key, whole or damaged; other names are ignored."""
@@ -73,17 +110,20 @@ class StoreFolder:
 
     # --- other keys ---
     def others(self) -> list[tuple[float, int, Path]]:
-        """(time of last use, bytes, path) of the folders of other keys, the oldest first."""
-        found = []
+        """(time of last use, bytes, path) of the folders of other keys that this process does not use, the oldest
+        first."""
+        found, used = [], {self.cache, *(other.cache for other in self.beside)}
         with contextlib.suppress(OSError):
             for folder in self.path.iterdir():
-                if _KEYS.fullmatch(folder.name) and folder != self.cache and not folder.is_symlink():
+                if _KEYS.fullmatch(folder.name) and folder not in used and not folder.is_symlink():
                     found.append((*_last_used(folder), folder))
         return sorted(found)
 
     def remove_other(self, folder: Path) -> None:
-        """Remove the folder of another key."""
+        """Remove the folder of another key, unless this process uses it now."""
         assert folder != self.cache and folder.parent == self.path
+        if any(folder == other.cache for other in self.beside):
+            return
         shutil.rmtree(folder, ignore_errors=True)
 
     # --- documents ---

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from ..kernels.execute import (
     TICKS_PER_US,
     executor,
 )
+from .core_turns import CoreTurns
 from .record import Program, aligned_empty
 
 EXHAUSTED = 1 << 40  # value of a counter: more items than any op has, small enough to be multiplied by their sizes
@@ -78,6 +80,12 @@ def _group_quota(folder: Path) -> float | None:
 
 
 # --- workers ---
+@cache
+def core_turns() -> CoreTurns:
+    """The turns of all pools of this process at its cores."""
+    return CoreTurns(physical_cores())
+
+
 @cache
 def _ticks_per_us() -> int:
     """Ticks per microsecond of the counter with which the executor measures time."""
@@ -188,15 +196,13 @@ class Pool:
                 self._counters[:] = EXHAUSTED
 
     def run(self, program: Program, *, stoppable: bool, stop: Stop | None = None, stamps: int = 0) -> None:
-        """Execute `program`. stoppable: `stop` or an exception of a signal handler ends it early, as it may take long.
+        """Execute `program`, after waiting for its turn if programs of other pools need the cores. stoppable: `stop` or
+        an exception of a signal handler ends it early, as it may take long.
 
         Raises Interrupted when it was ended early: some ops have then not run, or not in full. Otherwise an exception
         of a signal handler is raised after the whole program has run, or before any of it.
         """
-        if not self._nodes:
-            self._run_pinned(program, stoppable, stop, stamps)
-            return
-        with interleaved(self._nodes):
+        with core_turns().turn(self, self.n), interleaved(self._nodes) if self._nodes else nullcontext():
             self._run_pinned(program, stoppable, stop, stamps)
 
     def _run_pinned(self, program: Program, stoppable: bool, stop: Stop | None, stamps: int) -> None:
@@ -241,6 +247,11 @@ class Pool:
         if signal is not None:
             raise signal  # the whole program has run
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a program runs."""
+        return self._state.value & CLOSED == 0
+
     def _ended(self, before: int) -> bool:
         """Whether the run that began at generation `before` is over."""
         state = self._state.value
@@ -251,3 +262,4 @@ class Pool:
         self._end()
         for thread in self._threads:
             thread.join()
+        core_turns().leave(self)

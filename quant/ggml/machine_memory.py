@@ -1,6 +1,7 @@
 """Memory that this process can have: of the machine, of its control groups, and within its limits on mappings.
 
     machine_memory()                    this machine, now
+    resident_bytes()                    what this process has now
     memory_place()                      a name for this machine's memory
     MachineMemory.of(8 << 30)           another machine, with 8 GiB free
 
@@ -54,6 +55,14 @@ def machine_memory(root: Path = Path("/")) -> MachineMemory:
             total, available = min(total, group[0]), min(available, group[1])
     mappable = min(_left_of_limits(root), _left_to_commit(root, info))
     return MachineMemory(total, max(0, available), max(0, mappable))
+
+
+def resident_bytes() -> int | None:
+    """Bytes of memory that this process has now, with the pages of mapped files; None where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def memory_place(root: Path = Path("/")) -> str:

@@ -20,7 +20,7 @@ from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
 if TYPE_CHECKING:
-    from hybrid.cli.serve.served import Served
+    from hybrid.cli.serve.models.router import ModelRouter
 
 pytestmark = pytest.mark.exhaustive
 
@@ -102,7 +102,9 @@ def test_in_a_program(files: dict[str, Path]) -> None:
 def test_the_server_is_told(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[object] = []
 
-    def note(served: "Served", *_: object) -> None:
+    def note(router: "ModelRouter", *_: object) -> None:
+        served = router.default.served
+        assert served is not None
         guessers = served.answers.model.runner.guessers
         taken.append((served.maker.speculate, guessers.ngrams, guessers.helper is not None))
 

@@ -222,9 +222,9 @@ def test_a_page_that_hangs_up_is_no_fault(model: LoadedModel, monkeypatch: pytes
             raw.sendall(head.encode() + body)
             assert begun.wait(WAIT)
         until(lambda: not server.server.server_state.connections)
-        assert server.served.n_running == 1
+        assert server.router.n_running == 1
         go.set()
-        until(lambda: server.served.n_running == 0)
+        until(lambda: server.router.n_running == 0)
         server.error(400, "/page/costs", {"conversations": 3})
         until(lambda: lines)
     assert [(line.route, line.status) for line in lines] == [("/page/costs", 400)]

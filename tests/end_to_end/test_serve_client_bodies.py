@@ -20,8 +20,10 @@ from starlette.testclient import TestClient
 
 from hybrid.cli.serve.app import create_app
 from hybrid.cli.serve.jobs import Maker, ServerDefaults
+from hybrid.cli.serve.models.router import ModelRouter
 from hybrid.cli.serve.request_log import RequestLog
 from hybrid.cli.serve.served import Served
+from hybrid.cli.serve.server_settings import ServerSettings
 from hybrid.cli.serve.warning_log import WarningLog
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.service import Service
@@ -43,12 +45,13 @@ class Client:
         self.service = Service(model, 4, most_waiting=2)
         self.requests: list[RequestLog] = []
         maker = Maker(model, model.chat_template, 6, defaults=ServerDefaults(n_predict=FEW))
-        self.served = Served(self.service, maker, "tiny", log=self.requests.append)
-        self.http = TestClient(create_app(self.served))
+        settings = ServerSettings(log=self.requests.append)
+        self.router = ModelRouter.of(Served(self.service, maker, "tiny", settings))
+        self.http = TestClient(create_app(self.router))
 
     def post(self, route: str, body: dict[str, Any]) -> Any:
         """Send a body with a smaller token limit; return the response."""
-        self.served.told = WarningLog()
+        self.router.told = WarningLog()
         self.requests.clear()
         few = {name: FEW for name in MOST if (body.get(name) or 0) > FEW or body.get(name) == -1}
         return self.http.post(route, json={**body, **few})
@@ -117,7 +120,7 @@ def refused(client: Client, **more: Any) -> str:
 
 def test_a_penalty_by_vllms_name(client: Client) -> None:
     """It covers the whole text: also a token far before the end of the prompt."""
-    first, filler = client.served.model.tokenizer.encode("State model", add_special=False)[:2]
+    first, filler = client.service.model.tokenizer.encode("State model", add_special=False)[:2]
     asked = {"prompt": [first, *[filler] * 100], "logit_bias": {str(first): 100}, "max_tokens": 1}
     plain, ours = answer(client, **asked), answer(client, **asked, repeat_penalty=1e6, repeat_last_n=-1)
     assert plain == answer(client, **asked, repeat_penalty=1e6) != ours
@@ -130,7 +133,7 @@ def test_a_penalty_by_vllms_name(client: Client) -> None:
 
 
 def test_tokens_that_end_an_answer(client: Client) -> None:
-    tokenizer = client.served.model.tokenizer
+    tokenizer = client.service.model.tokenizer
     native = client.post("/completion", {**ASKED, "return_tokens": True}).json()
     first, second = native["tokens"][:2]
     assert first != second
@@ -143,7 +146,7 @@ def test_tokens_that_end_an_answer(client: Client) -> None:
 
 
 def test_the_end_of_a_prompt(client: Client) -> None:
-    ids = client.served.model.tokenizer.encode(PROMPT)
+    ids = client.service.model.tokenizer.encode(PROMPT)
     assert answer(client, truncate_prompt_tokens=3) == answer(client, prompt=ids[-3:])
     assert answer(client, truncate_prompt_tokens=-1) == answer(client, truncate_prompt_tokens=500) == answer(client)
     long = answer(client, prompt="word " * 3000, truncate_prompt_tokens=-1)
@@ -152,7 +155,7 @@ def test_the_end_of_a_prompt(client: Client) -> None:
 
 
 def test_special_tokens_in_the_text(client: Client) -> None:
-    tokenizer = client.served.model.tokenizer
+    tokenizer = client.service.model.tokenizer
     mark = next(i for i in range(tokenizer.n_vocab) if tokenizer.is_control(i) and not tokenizer.is_eog(i))
     forced = {"logit_bias": {str(mark): 1000}, "max_tokens": 1, "logprobs": 0}
     assert answer(client, **forced)["text"] == ""

@@ -16,7 +16,7 @@ import pytest
 from http_server import WAIT, Server
 
 from hybrid.cli.serve.app import create_app
-from hybrid.cli.serve.warning_log import WarningLog
+from hybrid.cli.serve.models.router import ModelRouter
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.quant.ggml.errors import HybridError
@@ -228,7 +228,8 @@ def test_what_responses_refuse(server: Server) -> None:
 def test_fields_that_are_passed_over(server: Server) -> None:
     """Each answer reports them in its usage, a stream at its end, and the log reports them once."""
     lines: list[str] = []
-    logged = create_app(replace(server.served, told=WarningLog(), log=lambda entry: lines.extend(entry.notes)))
+    settings = replace(server.served.settings, log=lambda entry: lines.extend(entry.notes))
+    logged = create_app(ModelRouter.of(replace(server.served, settings=settings)))
     wanted = ["foo is ignored: this server has no such field"]
 
     async def ask() -> None:

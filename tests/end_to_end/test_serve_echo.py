@@ -212,7 +212,9 @@ def test_who_decides_about_guesses(server: Server, files: dict[str, Path], monke
         given += [completion_jobs(maker, CompletionRequest(**body), Client())[0].speculate for body in bodies]
     assert given == [True, True, False, False, True, False]
     taken: list[object] = []
-    monkeypatch.setattr("hybrid.cli.commands.serve._run", lambda served, *_: taken.append(served.maker.speculate))
+    monkeypatch.setattr(
+        "hybrid.cli.commands.serve._run", lambda router, *_: taken.append(router.default.served.maker.speculate)
+    )
     for arguments in ([], ["--spec", "none"], ["--spec", "ngram"]):
         assert run(["serve", str(files["q8_0"]), "--port", "0", "-c", "64", *arguments]) == 0
     assert taken == [True, False, True]

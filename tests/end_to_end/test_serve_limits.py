@@ -93,7 +93,7 @@ def test_what_does_not_come_in_time(model: LoadedModel) -> None:
                 for _ in range(50 * WAIT):
                     raw.sendall(b"y")
                     time.sleep(0.02)
-            until(lambda server=server: server.served.n_running == 0)
+            until(lambda server=server: server.router.n_running == 0)
     # the same on a connection that has had an answer
     with serving(model, bounds=HEAD) as server, socket.create_connection(server.listener.getsockname()) as raw:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -128,7 +128,7 @@ def test_a_client_that_writes_all_before_it_reads(server: Server, head: str) -> 
             said = everything(raw)
             assert said.startswith(b"HTTP/1.1 %d " % status) or b"\r\n\r\nHTTP/1.1 %d " % status in said, said[:200]
             assert b"connection: close" in said.lower() and said.endswith(b"}"), said
-    until(lambda: server.served.n_running == 0)
+    until(lambda: server.router.n_running == 0)
 
 
 def test_who_sends_without_end_is_cut_off(model: LoadedModel) -> None:
@@ -304,7 +304,7 @@ def test_what_waits_for_a_slow_reader_is_bounded(model: LoadedModel, monkeypatch
                 part = raw.recv(1 << 16)
                 assert part, said[-500:]
                 said += part
-        until(lambda: server.served.n_running == 0)
+        until(lambda: server.router.n_running == 0)
 
 
 # --- size and number ---
@@ -380,13 +380,13 @@ def test_bodies_together(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) ->
         held = [socket.create_connection(server.listener.getsockname()) for _ in range(3)]
         for raw in held:
             raw.sendall(request(server, b"x" * 10_000)[:-1])
-        until(lambda: server.served.n_running == 3)
+        until(lambda: server.router.n_running == 3)
         small = {"prompt": "x", "max_tokens": 1}  # it is answered until the others' bytes have all arrived
         until(lambda: server.http.post("/v1/completions", json=small).status_code == 429)
         assert "too large together" in str(server.error(429, "/v1/completions", small)["message"])
         for raw in held:
             raw.close()
-        until(lambda: server.served.n_running == 0)
+        until(lambda: server.router.n_running == 0)
         assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
 
 
@@ -468,8 +468,8 @@ def test_settings_that_leave_no_token(server: Server) -> None:
 def test_a_client_that_leaves_in_the_middle_of_its_body(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(server.listener.getsockname()) as raw:
         raw.sendall(request(server, b"x" * 1000)[:-10])
-        until(lambda: server.served.n_running == 1)
-    until(lambda: server.served.n_running == 0)
+        until(lambda: server.router.n_running == 1)
+    until(lambda: server.router.n_running == 0)
     server.http.get("/health")
     assert not caplog.records, "nothing is wrong with the server"
 

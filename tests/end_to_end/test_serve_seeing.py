@@ -135,7 +135,7 @@ def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple
         with tower_held(seeing.eyes):
             for thread in threads:
                 thread.start()
-            until(lambda: seeing.served.n_running == len(threads))
+            until(lambda: seeing.router.n_running == len(threads))
             assert text_of(seeing.ask([user("Hello")]))
         for thread in threads:
             thread.join(WAIT)
@@ -164,7 +164,7 @@ def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eye
         with tower_held(seeing.eyes) as begun:
             thread.start()
             assert begun.wait(WAIT) and gone.wait(WAIT)
-            until(lambda: not seeing.served.n_running)
+            until(lambda: not seeing.router.n_running)
         thread.join(WAIT)
         assert seeing.eyes.n_encoded == 0
 
@@ -177,7 +177,7 @@ def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eye
             assert next(lines)
             until(lambda: any(len(job.result.ids) >= 5 for job in seeing.service.running))
             assert len(seeing.service.running[0].pictures) == 3
-        until(lambda: not seeing.served.n_running and not seeing.service.n_jobs)
+        until(lambda: not seeing.router.n_running and not seeing.service.n_jobs)
         kept = {id(run) for runs in seeing.eyes._kept.values() for run in runs}
         assert len(kept) == 1
 

@@ -19,7 +19,7 @@ from hybrid.infer.answers.batch.saving import model_key
 from hybrid.infer.memory import store_file, store_files
 from hybrid.infer.memory.cache import LADDER
 from hybrid.infer.memory.cache_store import CacheStore
-from hybrid.infer.memory.store_folder import StoreFolder
+from hybrid.infer.memory.store_folder import StoreFolder, key_of
 from hybrid.quant.ggml.errors import HybridError, StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -416,12 +416,30 @@ def test_a_full_disk(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_process_at_a_time(kept: Kept) -> None:
-    with pytest.raises(UsageError, match="another process uses it"):
+    with pytest.raises(UsageError, match="for another of its names"):
         StoreFolder(kept.path, kept.folder.key)
     (kept.path / "file").write_text("")
     with pytest.raises(UsageError, match="no states can be kept there: File exists"):
         StoreFolder(kept.path / "file", kept.folder.key)
     kept.close()
+    StoreFolder(kept.path, kept.folder.key).close()
+
+
+def test_models_of_one_process_share_a_folder(kept: Kept) -> None:
+    """They share its lock and its budget, and none removes what another uses."""
+    other = StoreFolder(kept.path, key_of("another model"))
+    other.own_bytes = lambda: 1000
+    (other.cache / "x").write_bytes(bytes(100))
+    assert kept.folder.others() == [] and kept.store.files.nbytes == kept.store.files.index.nbytes + 1000
+    kept.folder.remove_other(other.cache)
+    assert (other.cache / "x").exists()
+    other.close()
+    assert [path for *_, path in kept.folder.others()] == [other.cache]
+    kept.folder.remove_other(other.cache)
+    assert not other.cache.exists()
+    again = StoreFolder(kept.path, key_of("another model"))
+    kept.close()  # the lock stays until the last one closes
+    again.close()
     StoreFolder(kept.path, kept.folder.key).close()
 
 

@@ -42,7 +42,7 @@ async def props(served: Served, _: Request) -> Response:
             "model_path": model.path.name,  # the name only: clients do not learn folders
             "modalities": {"vision": served.sees, "video": False, "audio": False},
             **({"media_marker": MARKER} if served.sees else {}),
-            "endpoint_slots": served.slots,
+            "endpoint_slots": served.settings.slots,
             "endpoint_props": False,
             "endpoint_metrics": True,
             **_templates(served),
@@ -87,7 +87,7 @@ async def about_version(_served: Served, _: Request) -> Response:
 
 async def slots(served: Served, request: Request) -> Response:
     """The slots for answers, and the job of each."""
-    if not served.slots:
+    if not served.settings.slots:
         return errors.response(501, "this server does not show its slots (--no-slots)")
     running = {job.place: job for job in served.answers.running}
     n_parallel = served.answers.batcher.n_parallel

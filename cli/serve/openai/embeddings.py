@@ -92,11 +92,13 @@ async def vectors(
         if isinstance(text, str):
             served.maker.check_length(text)
     try:
-        async with asyncio.timeout(served.timeout):
+        async with asyncio.timeout(served.settings.timeout):
             ids = await in_thread(request, embedding.tokens, texts)
             rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
     except TimeoutError:
-        raise RequestError(f"the answer took more than the {served.timeout:g} s of --timeout", status=504) from None
+        raise RequestError(
+            f"the answer took more than the {served.settings.timeout:g} s of --timeout", status=504
+        ) from None
     n = sum(map(len, ids))
     return await run_in_threadpool(_encoded, rows, encoding), n
 

@@ -29,7 +29,7 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 from ...faults import SidePath, is_fault, tell
 from ...memory.branches import kept
 from ...model import LoadedModel
-from ...program.threads import Interrupted, Stop
+from ...program.threads import Interrupted, Stop, core_turns
 from ...runner import Result, Runner, Work
 from ...sequence import Sequence as TokenSequence
 from ..drawing.drawing import GenerationResult
@@ -172,6 +172,7 @@ class Batcher:
     def step(self) -> list[Job]:
         """One pass; returns the jobs that ended with it. After an Interrupted, the next step repeats it."""
         self._confined(lambda: [answer.job for answer in self._running], self._step)
+        self.plans.slices.is_watched = any(answer.is_drawing for answer in self._running)
         ended, self._ended = self._ended, []
         return ended
 
@@ -262,12 +263,12 @@ class Batcher:
             self.plans.guess([answer])
         ids, accepted = [*answer.result.pending, *answer.guess], answer.result.accepted
         answer.before = seq.n_past, len(answer.result.ids)
-        start = time.perf_counter()
+        start = core_turns().clock()
         if answer.guess:
             rows = self.runner.eval([Work(seq, ids, "all", each=True)])[0].logits
         else:
             rows = self.runner.step(seq, ids[0])[None]
-        seconds = time.perf_counter() - start
+        seconds = core_turns().clock() - start
         seconds += answer.follow(len(ids), rows)
         if job.speculate:
             n_right, is_helped = answer.result.accepted - accepted, answer.is_helped
@@ -323,7 +324,7 @@ class Batcher:
             if mine and error.__cause__ is None and self._given_up is stop:
                 return None
             raise
-        end = time.perf_counter()
+        end = core_turns().clock()
         self._waited = end - one.start - (self.runner.engine.compile_seconds - compiled)
         # passes at a time overlap: each takes the time since the one before
         self._seconds = self._waited - max(0.0, self._last - one.start)
@@ -355,6 +356,7 @@ class Batcher:
         for job in self.jobs:
             self._end(job)
         self._ended = []
+        self.plans.slices.is_watched = False
 
     # --- joining ---
     def _admit(self) -> None:

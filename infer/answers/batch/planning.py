@@ -77,6 +77,8 @@ class Plans:
         if works:
             n_guessed = sum(len(answer.guess) for answer in drawn)
             room = min(room, max(LEAST, self.slices.beside_answers - n_guessed))
+        else:
+            room = min(room, self.slices.beside_others)
         owners = [*drawn]
         for answer, end in zip(reading, self._ends(reading, room), strict=True):
             if end > (past := answer.seq.n_past):

@@ -1,8 +1,8 @@
 """A pass of a batch between its begin and its end."""
 
-import time
 from collections.abc import Sequence
 
+from ...program.threads import core_turns
 from ...runner import Runner, Work
 from .job import Job, RunningJob
 
@@ -14,7 +14,7 @@ class UnderWay:
         for answer in owners:
             answer.before = answer.seq.n_past, len(answer.result.ids)
         self.works, self.owners = works, owners
-        self.start = time.perf_counter()
+        self.start = core_turns().clock()
         self.begun = runner.begin(works)
         for answer in owners:
             assert answer.before is not None

@@ -53,3 +53,17 @@ def test_answers_that_got_slower_leave_less() -> None:
     slices = settled(0.05, 0.001)
     slices.timed(0, 8, 0.1)
     assert slices.beside_answers in (99, 100)
+
+
+def test_beside_watched_answers_of_another_model() -> None:
+    """A step that only reads prompts is short while people watch answers of another model in this process."""
+    one, other, unwatched = Slices(512, 0.2), Slices(512, 0.2), Slices(512, float("inf"))
+    unwatched.is_watched = True  # nobody sees its answers grow
+    assert one.beside_others == other.beside_others == 512
+    other.is_watched = True
+    assert one.beside_others == FIRST, "nothing is known yet"
+    assert other.beside_others == 512, "its own answers are not another model's"
+    one.timed(32, 0, 0.032)
+    assert one.beside_others == 100, "half of the limit, at a millisecond for each token"
+    other.is_watched = False
+    assert one.beside_others == 512
