@@ -366,3 +366,27 @@ def test_time_of_pictures(server: Seeing) -> None:
     told = server.ask([user(known, new, TEXT)])["usage"]["pictures"]
     assert [each["tokens"] for each in told] == [N_PICTURE] * 2 and told[0]["ms"] == 0 < told[1]["ms"]
     assert "pictures" not in server.ask([user(TEXT)])["usage"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_time_of_pictures_in_other_formats(server: Seeing, stream: bool) -> None:
+    data = picture(62 + stream)
+    url, source = data_url(data), {"type": "base64", "media_type": "image/png", "data": base64.b64encode(data).decode()}
+    item = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
+    message = {"role": "user", "content": [{"type": "image", "source": source}]}
+    told = []
+    for path, body in (
+        ("/v1/responses", {"input": [item], "max_output_tokens": 1}),
+        ("/v1/messages", {"messages": [message], "max_tokens": 1}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "What?"}], "max_tokens": 1}),
+    ):
+        response = server.http.post(path, json={**body, "stream": stream})
+        assert response.status_code == 200, response.text
+        lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")] or [response.text]
+        events = [json.loads(line) for line in lines]
+        found = [whole["usage"] for each in events if (whole := each.get("response") or each).get("usage")]
+        told.append(found[-1].get("pictures"))
+    first, second, third = told
+    assert first[0]["tokens"] == N_PICTURE and first[0]["ms"] > 0
+    assert second == [{"tokens": N_PICTURE, "ms": 0}], "it is known from the other format"
+    assert third is None

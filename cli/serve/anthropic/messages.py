@@ -173,6 +173,7 @@ class MessageShape:
             "cache_read_input_tokens": job.n_known,
             "output_tokens": len(job.result.ids),
             "cache": cache_usage([job]),
+            **self._split.chat.picture_usage(),
         }
 
     def _stop(self) -> dict[str, str | None]:

@@ -186,6 +186,7 @@ class ResponseShape:
             "output_tokens_details": {"reasoning_tokens": self._split.n_thoughts},
             "total_tokens": counted["total_tokens"],
             "cache": counted["cache"],
+            **self._chat.picture_usage(),
         }
         return with_warnings(told, self._body)
 
