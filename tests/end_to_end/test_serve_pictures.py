@@ -4,14 +4,12 @@ import base64
 import importlib
 import json
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from http_server import serving
-from seeing_models import seeing_model, tower_of
 from seeing_server import FIRST, N_PICTURE, SECOND, TEXT, Seeing, data_url, image, picture, text_of, user
 
 from hybrid.cli.serve.pictures.prompts import MARKER
@@ -25,23 +23,9 @@ pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")
-def files_of_eyes(data_dir: Path) -> tuple[Path, Path]:
-    path = seeing_model(data_dir)
-    return path, tower_of(path)
-
-
-@pytest.fixture(scope="module")
-def model(files_of_eyes: tuple[Path, Path]) -> Iterator[LoadedModel]:
-    with LoadedModel.load(files_of_eyes[0], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model:
-        yield model
-        assert model.n_free == 5
-
-
-@pytest.fixture(scope="module")
-def server(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> Iterator[Seeing]:
-    server = Seeing(model, files_of_eyes[1])
-    yield server
-    server.close()
+def server(seeing_server: Seeing) -> Seeing:
+    """The server for the fixture `claude`."""
+    return seeing_server
 
 
 # --- forms ---
@@ -305,10 +289,10 @@ def test_too_many(server: Seeing) -> None:
     assert server.eyes.n_encoded == n, "none was read"
 
 
-def test_a_model_without_eyes(model: LoadedModel) -> None:
+def test_a_model_without_eyes(model_with_eyes: LoadedModel) -> None:
     block = {"type": "image", "source": {"type": "base64", "data": "iVBO"}}
     says = "content.0: this model takes no pictures: it reads text only"
-    with serving(model) as blind:
+    with serving(model_with_eyes) as blind:
         for path, body in (
             ("/v1/chat/completions", {"messages": [user(image())]}),
             ("/v1/chat/completions/input_tokens", {"messages": [user(image())]}),

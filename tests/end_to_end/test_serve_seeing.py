@@ -4,7 +4,7 @@ import base64
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import httpx
 import pytest
 from http_server import WAIT, drawing_held, serving, started, until
 from picture_site import PUBLIC, Network, moved, site_of, sized
-from seeing_models import seeing_model, tower_of
 from seeing_server import FIRST, SECOND, TEXT, Seeing, image, picture, text_of, tower_held, user
 
 from hybrid.cli.serve import guards
@@ -23,32 +22,14 @@ from hybrid.infer.engine.pictures import Picture
 pytestmark = pytest.mark.exhaustive
 
 
-@pytest.fixture(scope="module")
-def files_of_eyes(data_dir: Path) -> tuple[Path, Path]:
-    path = seeing_model(data_dir)
-    return path, tower_of(path)
-
-
-@pytest.fixture(scope="module")
-def model(files_of_eyes: tuple[Path, Path]) -> Iterator[LoadedModel]:
-    with LoadedModel.load(files_of_eyes[0], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model:
-        yield model
-        assert model.n_free == 5
-
-
-@pytest.fixture(scope="module")
-def server(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> Iterator[Seeing]:
-    server = Seeing(model, files_of_eyes[1])
-    yield server
-    server.close()
-
-
-def test_sizes_of_bodies(model: LoadedModel, files_of_eyes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_of_bodies(
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guards, "MOST_BODY", 10_000)
     monkeypatch.setattr(guards, "MOST_BODY_SEEING", 20_000)
-    seeing = Seeing(model, files_of_eyes[1])
+    seeing = Seeing(model_with_eyes, files_of_eyes[1])
     try:
-        with serving(model) as blind:
+        with serving(model_with_eyes) as blind:
             blind.error(413, "/v1/completions", b" " * 10_001)
             blind.error(400, "/v1/completions", b" " * 10_000)
         seeing.error(413, "/v1/completions", b" " * 20_001)
@@ -58,11 +39,11 @@ def test_sizes_of_bodies(model: LoadedModel, files_of_eyes: tuple[Path, Path], m
 
 
 def test_logs_have_no_pictures(
-    model: LoadedModel, files_of_eyes: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = ""
     for kind in (LogKind.JSON, LogKind.PLAIN):
-        seeing = Seeing(model, files_of_eyes[1], log=Log(kind).request)
+        seeing = Seeing(model_with_eyes, files_of_eyes[1], log=Log(kind).request)
         try:
             seeing.ask([user(image(), TEXT)])
             seeing.ask([user(image(SECOND), TEXT)])
@@ -82,8 +63,8 @@ def test_logs_have_no_pictures(
 
 
 # --- other clients ---
-def test_clients_share_no_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1], keys=("one", "other"))
+def test_clients_share_no_pictures(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model_with_eyes, files_of_eyes[1], keys=("one", "other"))
     try:
 
         def ask(key: str, **more: Any) -> dict[str, Any]:
@@ -104,26 +85,26 @@ def test_clients_share_no_pictures(model: LoadedModel, files_of_eyes: tuple[Path
         seeing.close()
 
 
-def test_a_bad_picture_ends_only_its_request(server: Seeing) -> None:
+def test_a_bad_picture_ends_only_its_request(seeing_server: Seeing) -> None:
     body = {"messages": [user(image(), "Tell me more.")], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
-    want = server.http.post("/v1/chat/completions", json=body).json()
+    want = seeing_server.http.post("/v1/chat/completions", json=body).json()
     answers: list[dict[str, Any]] = []
 
     def ask() -> None:
-        answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=WAIT).json())
+        answers.append(httpx.post(f"{seeing_server.url}/v1/chat/completions", json=body, timeout=WAIT).json())
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
     for data in (FIRST[:-500], b"none", FIRST[:40]):
-        server.error(400, "/v1/chat/completions", {"messages": [user(image(data))]})
+        seeing_server.error(400, "/v1/chat/completions", {"messages": [user(image(data))]})
     for thread in threads:
         thread.join(WAIT)
     assert [text_of(answer) for answer in answers] == [text_of(want)] * 3
 
 
-def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1])
+def test_texts_do_not_wait_for_pictures(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model_with_eyes, files_of_eyes[1])
     statuses: list[int] = []
 
     def ask() -> None:
@@ -144,8 +125,8 @@ def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple
     assert len(statuses) == 42 and set(statuses) <= {200, 429} and seeing.eyes.n_encoded == 1
 
 
-def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1], {"eyes": {"budget": 0}})  # the features of one picture are kept
+def test_a_cancelled_request_frees_its_pictures(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model_with_eyes, files_of_eyes[1], {"eyes": {"budget": 0}})  # the features of one picture are kept
     try:
         body = {
             "messages": [user(image(picture(90)), image(picture(91)), image(picture(92)))],
@@ -195,7 +176,7 @@ def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eye
 
 
 # --- from the network ---
-def test_pictures_from_urls(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+def test_pictures_from_urls(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
     with site_of() as site:
         site.pages = {
             "/a.png": sized(FIRST),
@@ -204,7 +185,7 @@ def test_pictures_from_urls(model: LoadedModel, files_of_eyes: tuple[Path, Path]
             "/text": sized(b"no"),
         }
         network = Network(site, {"inside.example": ["127.0.0.1"], "both.example": [PUBLIC, "192.168.0.1"]})
-        seeing = Seeing(model, files_of_eyes[1], {"fetcher": network.fetcher()})
+        seeing = Seeing(model_with_eyes, files_of_eyes[1], {"fetcher": network.fetcher()})
         try:
             want = text_of(seeing.ask([user(image(), TEXT)]))
 
