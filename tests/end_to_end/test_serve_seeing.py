@@ -5,6 +5,7 @@ import gc
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import httpx
 import pytest
 from http_server import WAIT, drawing_held, serving, started, until
 from picture_site import PUBLIC, Network, moved, site_of, sized
-from seeing_server import FIRST, SECOND, TEXT, Seeing, image, picture, text_of, tower_held, user
+from seeing_server import FIRST, SECOND, TEXT, Seeing, data_url, image, picture, text_of, tower_held, user
 
 from hybrid.cli.serve import guards
 from hybrid.cli.serve.log import Log, LogKind
@@ -20,6 +21,8 @@ from hybrid.infer import LoadedModel
 from hybrid.infer.engine.pictures import Picture
 
 pytestmark = pytest.mark.exhaustive
+
+URL = data_url(picture(85))
 
 
 def test_sizes_of_bodies(
@@ -123,6 +126,54 @@ def test_texts_do_not_wait_for_pictures(model_with_eyes: LoadedModel, files_of_e
     finally:
         seeing.close()
     assert len(statuses) == 42 and set(statuses) <= {200, 429} and seeing.eyes.n_encoded == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [user(image(picture(85)), TEXT)]}),
+        ("/v1/chat/completions", {"messages": [user(image(picture(85)), TEXT)], "stream": True}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": URL}]}]}),
+        ("/completion", {"prompt": {"prompt_string": "<__media__>", "multimodal_data": [URL.partition(",")[2]]}}),
+    ],
+)
+def test_a_picture_that_takes_longer_than_timeout(
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path], path: str, body: dict[str, Any]
+) -> None:
+    with closing(Seeing(model_with_eyes, files_of_eyes[1], timeout=0.3)) as seeing:
+        with tower_held(seeing.eyes):
+            error = seeing.error(504, path, body)
+            assert error["message"] == "the answer took more than the 0.3 s of --timeout"
+        until(lambda: seeing.served.n_running == 0)
+        assert seeing.eyes.n_encoded == 0 and seeing.service.n_jobs == 0
+
+
+def test_requests_that_wait_for_the_picture_of_another(
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]
+) -> None:
+    """They end when their time is up or their client goes, though another's picture is still being read."""
+    first, second = ({"messages": [user(image(picture(seed)), TEXT)], "max_tokens": 1} for seed in (86, 87))
+    with closing(Seeing(model_with_eyes, files_of_eyes[1])) as seeing:
+        told: list[int] = []
+
+        def ask(body: dict[str, Any]) -> None:
+            told.append(httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=WAIT).status_code)
+
+        patient = threading.Thread(target=ask, args=(first,))
+        with tower_held(seeing.eyes) as begun:
+            patient.start()
+            assert begun.wait(WAIT)
+            for body in (first, second):
+                with pytest.raises(httpx.ReadTimeout):
+                    httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=0.3)
+                until(lambda: seeing.served.n_running == 1)
+            seeing.served.timeout = 0.3
+            for body in (first, second):
+                assert "the 0.3 s of --timeout" in seeing.error(504, "/v1/chat/completions", body)["message"]
+            until(lambda: seeing.served.n_running == 1)
+            assert patient.is_alive()
+        patient.join(WAIT)
+        assert told == [200] and seeing.eyes.n_encoded == 1
 
 
 def test_a_cancelled_request_frees_its_pictures(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:

@@ -19,7 +19,7 @@ from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Ignored
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker
 from ..paused_json import Pausing
 from ..served import Served
@@ -171,7 +171,7 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
-    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
+    answers = await prepared(request, answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = ChatShape(served, body, answers)
     return await respond(
