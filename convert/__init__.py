@@ -2,6 +2,7 @@
 
     convert, plan     write a checkpoint as a GGUF file, and its vision tower as a second one; plan it only
     convert_vision    write only the vision tower
+    vision_beside     the same, beside a text model that another program writes
     verify            compare a file with the checkpoint it was made from
     convert_lora      convert a LoRA adapter of PEFT
     ARCHITECTURES     the known architectures with their families
@@ -12,7 +13,7 @@ Long operations accept a callback progress(name, done, total); errors are `hybri
 from hybrid.quant.ggml.progress import Progress
 
 from .architectures import ARCHITECTURES
-from .convert import ConvertReport, convert, convert_vision, plan
+from .convert import ConvertReport, convert, convert_vision, plan, vision_beside
 from .lora import LoraReport, convert_lora
 from .planned import ConvertPlan, PlannedTensor
 from .verify import VerifyReport, verify
@@ -30,4 +31,5 @@ __all__ = [
     "convert_vision",
     "plan",
     "verify",
+    "vision_beside",
 ]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ import numpy as np
 
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.cpus import cpus
-from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType
 from hybrid.quant.ggml.vision_names import PREFIX, vision_path
 
-from .plan import PreparedConversion, has_tower, prepare
+from .plan import PreparedConversion, has_tower, prepare, prepare_tower
 from .planned import ConvertPlan
 from .stream import in_order
 from .tensor_parts import Spread, check, parts_of
@@ -165,16 +165,32 @@ def convert_vision(
     progress: Progress | None = None,
 ) -> ConvertReport | None:
     """Converts only the vision tower of a checkpoint, as `convert`, to the file `dst`; None: it has no tower."""
+    with vision_beside(src, dst, outtype=outtype, n_threads=n_threads, progress=progress) as report:
+        return report
+
+
+@contextmanager
+def vision_beside(
+    src: Path | str,
+    dst: Path | str,
+    *,
+    outtype: str = "auto",
+    n_threads: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[ConvertReport | None]:
+    """As `convert_vision`, for a tower whose text model is written within the context: the file appears at its end,
+    unless that fails."""
     began = time.perf_counter()
     if not has_tower(src):
-        return None
-    tower = prepare(src, file_type=outtype, tower=True)
+        yield None
+        return
+    tower = prepare_tower(src, file_type=outtype)
     writer = tower.writer(Path(dst))
     _refuse_sources(writer.paths[0], tower, None)
     with writer:
         total = sum(tensor.nbytes for tensor in tower.plan.tensors)
         _write(writer, tower, n_threads or cpus(), _Counted(progress, total))
-    return _report(Path(src), tower, writer, time.perf_counter() - began)
+        yield _report(Path(src), tower, writer, time.perf_counter() - began)
 
 
 def _both(
@@ -183,11 +199,7 @@ def _both(
     """The conversions of the text model and of the vision tower. Only the first has a vocabulary."""
     if not vision or not has_tower(src):
         return prepare(src, file_type=file_type, **how), None
-    general = {name: how[name] for name in ("metadata", "model_name")}
-    try:
-        tower = prepare(src, file_type=file_type, tower=True, **general)
-    except (CheckpointError, UnsupportedError) as err:
-        raise type(err)(str(err), remedy=err.remedy or Remedy.WITHOUT_VISION, value=err.value) from None
+    tower = prepare_tower(src, file_type=file_type, metadata=how["metadata"], model_name=how["model_name"])
     outside = tower.family.leaves_out
     return prepare(src, file_type=file_type, elsewhere=lambda name: not outside(name), **how), tower
 

@@ -93,10 +93,26 @@ def has_tower(source: Path | str) -> bool:
     return any(name.startswith(tower.taken) for name in checkpoint.tensors)
 
 
-def in_tower(source: Path | str) -> Callable[[str], bool]:
-    """Whether a tensor of a checkpoint with a vision tower is of that tower."""
-    family = prepare(source, tower=True).family
+def in_tower(source: Path | str) -> Callable[[str], bool] | None:
+    """Whether a tensor of a checkpoint is of its vision tower; None: it has none."""
+    if not has_tower(source):
+        return None
+    family = prepare_tower(source).family
     return lambda name: not family.leaves_out(name)
+
+
+def prepare_tower(
+    source: Path | str,
+    *,
+    file_type: FileType | str = "auto",
+    metadata: Path | None = None,
+    model_name: str | None = None,
+) -> PreparedConversion:
+    """As `prepare`, of a checkpoint's vision tower."""
+    try:
+        return prepare(source, file_type=file_type, metadata=metadata, model_name=model_name, tower=True)
+    except (CheckpointError, UnsupportedError) as err:
+        raise type(err)(str(err), remedy=err.remedy or Remedy.WITHOUT_VISION, value=err.value) from None
 
 
 def prepare(

@@ -3,4 +3,5 @@
 from collections.abc import Callable
 
 TokenProgress = Callable[[int, int], None]  # tokens done, tokens in all
+PictureProgress = Callable[[str, int, int], None]  # the title of a picture, patches read, and all
 AnswerProgress = Callable[[int, int], None]  # answers written, answers in all

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .advice import advised
-from .display.screen import ProgressBar
+from .display.screen import SCREEN, ProgressBar
 
 if TYPE_CHECKING:
     from hybrid.convert import ConvertReport
@@ -38,6 +38,7 @@ def quantize(
     effort: int = 0,
     requantize: bool = False,
     prune_layers: Collection[int] = (),
+    vision: bool = True,
     threads: int = 0,
 ) -> "QuantizeReport":
     """Stores the weights of a GGUF file or a Hugging Face checkpoint in fewer bits; the report lists sizes and errors.
@@ -47,6 +48,7 @@ def quantize(
     effort        1: smaller errors at the same size, slower
     requantize    accept a file that is already quantized; quality suffers
     prune_layers  layers to leave out
+    vision        convert a checkpoint's vision tower too, into mmproj-NAME beside the file
     threads       0: all cores
     HybridError: an unknown type, or a file that cannot be read or written; no file is left then.
     """
@@ -54,13 +56,17 @@ def quantize(
     from hybrid.quant import quantize as library
 
     with advised(), ExitStack() as stack:
-        whole = left = _source(Path(source))
+        whole = left = _source(Path(source), vision)
         importance = None if imatrix is None else Imatrix.read(Path(imatrix))
         if prune_layers:
             from .pipeline.pruning import pruned
 
             left = some = stack.enter_context(pruned(whole, prune_layers))
             importance = importance and some.importance(importance)
+        if vision and Path(source).is_dir():
+            from .pipeline import vision_files
+
+            stack.enter_context(vision_files.beside(Path(source), Path(target), type, SCREEN, threads))
         progress = stack.enter_context(ProgressBar("quantizing", "bytes"))
         return library(
             left,
@@ -74,9 +80,9 @@ def quantize(
         )
 
 
-def _source(path: Path) -> "Path | Source":
+def _source(path: Path, vision: bool) -> "Path | Source":
     if not path.is_dir():
         return path
     from .pipeline.checkpoint_source import CheckpointSource
 
-    return CheckpointSource(path)
+    return CheckpointSource(path, vision=vision)

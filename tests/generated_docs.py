@@ -245,7 +245,11 @@ def server_limits() -> str:
             f"`--queue`: {default['queue']}, as many again of clients that have fewer than others",
             "429, `Retry-After`",
         ),
-        ("an answer, with its time in the queue", "`--timeout`: none", "504, or an error in the stream"),
+        (
+            "an answer, with its pictures and its time in the queue",
+            "`--timeout`: none",
+            "504, or an error in the stream",
+        ),
         (
             "a body",
             f"{size_text(guards.MOST_BODY)}, with pictures {size_text(guards.MOST_BODY_SEEING)}, in "

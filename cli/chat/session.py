@@ -214,6 +214,7 @@ class ChatSession:
         in the conversation."""
         with quiet_keys() as screen, self._interruptible() as stop, ReadingLine() as reading:
             view, repetition = AnswerView(screen), Repetition()
+            self.conversation.looking = reading.picture
             for part in answer(reading.step):
                 reading.close()
                 view.show(part, self.conversation.reading.n_thought if self.conversation.reading else 0)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from hybrid.convert import ConvertReport
     from hybrid.infer.evaluate.kl_statistics import MeanWithError
     from hybrid.pipeline.checkpoint_source import CheckpointSource
     from hybrid.pipeline.max_kld import TypeChoice
@@ -106,7 +107,7 @@ def quantize(
     how = {"imatrix": imatrix, "allow_requantize": care.allow_requantize, **writing.how()}
     if writing.prune_layers is not None and goal.target is None:
         raise UsageError("--prune-layers goes with a TYPE. Make a file with COPY, then choose types for that.")
-    whole, path = _input(source, measured=goal.target is None)
+    whole, path = _input(source, vision=writing.vision, measured=goal.target is None)
     if goal.target is not None:
         chosen = Chosen(goal.target, options, care.effort or 0)
     else:
@@ -132,7 +133,9 @@ def quantize(
         if dry_run:
             asked = {"options": chosen.options, "imatrix": how["imatrix"], "allow_requantize": care.allow_requantize}
             show_plan(plan(left, chosen.target, **asked), as_json)
+            show_tower_plan(whole, writing, chosen.target, as_json)
             return
+        tower = stack.enter_context(_tower_written(whole, output, writing, chosen.target, threads))
         progress = stack.enter_context(console.ProgressBar("quantizing", "bytes"))
         report = library(
             left, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
@@ -140,15 +143,16 @@ def quantize(
         )  # fmt: skip
     if goal.target is None:  # the report has the time of the writing
         report = replace(report, seconds=time.perf_counter() - start)
-    show_report(report, chosen.divergence, goal.max_kld, as_json=as_json, verbose=verbose)
+    show_report(report, tower, chosen.divergence, goal.max_kld, as_json=as_json, verbose=verbose)
     if plot is not None:
         draw_errors(plot, report, output.name)
 
 
-def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, Path]":
-    """The source to quantize (a checkpoint or a GGUF file), and the GGUF file that measurements use."""
+def _input(source: Path, *, vision: bool, measured: bool) -> "tuple[Path | CheckpointSource, Path]":
+    """The source to quantize (a checkpoint or a GGUF file), and the GGUF file that measurements use. vision: the
+    checkpoint's tower is written too."""
     found = models.source(source, console.SCREEN)
-    checkpoint = _checkpoint(found)
+    checkpoint = _checkpoint(found, vision)
     is_ready = checkpoint is not None or not found.is_dir()
     path = found if is_ready and not measured else models.resolve(found, console.SCREEN)
     return checkpoint or path, path
@@ -199,12 +203,20 @@ def show_plan(rows: "Sequence[PlannedTensor]", as_json: bool) -> None:
 
 
 def show_report(
-    report: "QuantizeReport", divergence: "MeanWithError | None", most: float | None, *, as_json: bool, verbose: bool
+    report: "QuantizeReport",
+    tower: "ConvertReport | None",
+    divergence: "MeanWithError | None",
+    most: float | None,
+    *,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
-    """Prints the report. divergence: of a file made for --max-kld, whose limit was `most`."""
+    """Prints the reports of the text model and its tower. divergence: of a file made for --max-kld, whose limit was
+    `most`."""
     if as_json:
         rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]
         more = {"kl_divergence": console.plain(divergence)} if divergence else {}
+        more |= {"vision": console.plain(tower)} if tower else {}
         bits = {"bits_per_weight": report.bits_per_weight}
         console.out_json({**console.plain(report), **bits, **more, "tensors": rows})
         return
@@ -212,6 +224,8 @@ def show_report(
     console.out(f"\n{summary(report)}{fallbacks(report.rows)}")
     if report.nbytes > report.nbytes_source:
         console.out("The file is larger than its source.")
+    if tower:
+        console.out(str(tower))
     if divergence:
         console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {most:g}")
 
@@ -329,12 +343,35 @@ def measured_over(
     return measuring(workers, path, threads)
 
 
-def _checkpoint(path: Path) -> "CheckpointSource | None":
+def _tower_written(
+    whole: "Path | CheckpointSource", output: Path, writing: Writing, target: str, threads: int
+) -> "AbstractContextManager[ConvertReport | None]":
+    """Writes the tower of a checkpoint beside `output`, which is written within the context."""
+    if isinstance(whole, Path) or not writing.vision:
+        return nullcontext()
+    from hybrid.pipeline import vision_files
+
+    return vision_files.beside(whole.path, output, target, console.SCREEN, threads)
+
+
+def show_tower_plan(whole: "Path | CheckpointSource", writing: Writing, target: str, as_json: bool) -> None:
+    """Prints the size of the tower that would be written."""
+    if as_json or isinstance(whole, Path) or not writing.vision:
+        return
+    from hybrid.convert.plan import has_tower, prepare_tower
+    from hybrid.pipeline.vision_files import tower_type
+
+    if has_tower(whole.path):
+        tower = prepare_tower(whole.path, file_type=tower_type(target)).plan
+        console.out(f"vision tower: {tower.file_type.name}, {len(tower.tensors)} tensors, {console.size(tower.nbytes)}")
+
+
+def _checkpoint(path: Path, vision: bool) -> "CheckpointSource | None":
     """The planned conversion of a folder; None if `path` has no checkpoint."""
     if not (path / "config.json").is_file():
         return None
     from hybrid.pipeline.checkpoint_source import CheckpointSource
 
-    source = CheckpointSource(path)
+    source = CheckpointSource(path, vision=vision)
     console.SCREEN.notes(source.notes)
     return source

@@ -226,6 +226,14 @@ class Writing:
             "an importance matrix has the old ones.",
         ),
     ] = None
+    vision: Annotated[
+        bool,
+        typer.Option(
+            "--vision/--no-vision",
+            help="Convert the vision tower of a checkpoint too, if it has one: into mmproj-OUT beside OUT. Its type is "
+            "Q8_0 if TYPE is, else F16.",
+        ),
+    ] = True
 
     def layers(self) -> list[int]:
         """The layers to leave out. UsageError: they cannot be read."""

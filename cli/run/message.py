@@ -85,6 +85,7 @@ def _stream(
     last = ""
     with quiet_keys() as screen, ReadingLine() as progress:
         shown = CodeText(screen)
+        conversation.looking = progress.picture
         calls = conversation.calls
         if calls and seen:
             raise UsageError("the chat waits for results of calls, which are texts. Leave the pictures out.")

@@ -10,6 +10,7 @@ from hybrid.infer.answers.asking.asker import Prompt
 from hybrid.infer.answers.asking.reading import Reading
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.chat.dialect import AnswerRules, ChatOptions
+from hybrid.infer.answers.chat.picture_parts import pictures_in
 from hybrid.infer.answers.chat.reader import AnswerPart, AnswerReader
 from hybrid.infer.answers.chat.tools import Tool, ToolCall
 from hybrid.infer.answers.drawing.drawing import TextPiece
@@ -72,6 +73,15 @@ class RequestChat:
     def n_tokens(self) -> int:
         """The number of tokens of `prompt`, without recording its use; the vision tower reads no picture."""
         return self.maker.n_tokens(self.written, self.whose)
+
+    def picture_usage(self) -> dict[str, Any]:
+        """`usage.pictures` of an answer: tokens of each picture, and milliseconds in which the tower has read it for
+        this request, 0 if its features were known. Empty without pictures."""
+        told = [
+            {"tokens": picture.features, "ms": round(1000 * sum(picture.spent), 1)}
+            for picture in pictures_in(self.messages)
+        ]
+        return {"pictures": told} if told else {}
 
     def peek(self) -> list[int]:
         """The tokens of `prompt`, without recording its use. RequestError: the text is too long to be encoded."""

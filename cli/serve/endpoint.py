@@ -17,6 +17,7 @@ from .models.router import ModelRouter
 from .request_log import record_of
 from .served import SERVED, Served
 from .strict import Strict
+from .time_limit import time_limit
 
 SMALL_BODY = 64 << 10
 
@@ -69,7 +70,8 @@ class Endpoint:
 
     async def _model(self, router: ModelRouter, request: Request, body: Strict | None) -> Served:
         """The model that the body or the query names, loaded."""
-        served = await router.use(request, named(request, body))
+        async with time_limit(request, router.settings.timeout).kept():
+            served = await router.use(request, named(request, body))
         request.scope[SERVED] = served
         if len(router.entries) > 1:
             record_of(request.scope).model = served.name

@@ -13,6 +13,7 @@ from hybrid.infer.text.stops import Gone, stopped_by
 
 from .served import SERVED, Served
 from .streaming import unless_disconnected
+from .time_limit import time_limit
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +37,13 @@ async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P
             await asyncio.wait({thread})
 
     return await unless_disconnected(request, work())
+
+
+async def prepared(request: Request, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """As `in_thread`, for work that an answer waits for. RequestError: the answer's time is up."""
+    served: Served = request.scope[SERVED]
+    async with time_limit(request, served.settings.timeout).kept():
+        return await in_thread(request, function, *arguments, **named)
 
 
 def _started(request: Request, function: Callable[[], T]) -> Awaitable[T]:

@@ -12,6 +12,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
+from .time_limit import TimeLimit
 from .timings import ServerTimings
 
 MOST_AHEAD = 32  # unsent pieces of a stream: sampling pauses until the client has taken half of them
@@ -45,23 +46,22 @@ class Event:
 class RequestJobs:
     """Submits jobs and yields their events. Always call `close`, which cancels unfinished jobs.
 
-    seconds: limit until the last answer has ended, including the queue and the reading of prompts; None: no limit.
+    limit: until the last answer has ended, including the queue and the reading of prompts.
     """
 
     def __init__(
         self,
         service: Service,
         jobs: Sequence[Job],
-        seconds: float | None = None,
+        limit: TimeLimit,
         *,
         reading: bool = False,
         streams: bool = False,
     ) -> None:
         """reading: also report how far prompts are read; streams: the consumer of events may wait for its client."""
-        self.service, self.jobs, self.seconds = service, list(jobs), seconds
+        self.service, self.jobs, self.limit = service, list(jobs), limit
         self._n_told = [0] * len(self.jobs)
         self._loop = asyncio.get_running_loop()
-        self._deadline = None if seconds is None else self._loop.time() + seconds
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._streams, self._paused = streams, False
         self._waiting = threading.Lock()  # guards the next two, to which the service's thread adds
@@ -147,11 +147,8 @@ class RequestJobs:
             yield event
 
     async def _next(self) -> Event:
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                event = await self._events.get()
-        except TimeoutError:
-            raise RequestError(f"the answer took more than the {self.seconds:g} s of --timeout", status=504) from None
+        async with self.limit.kept():
+            event = await self._events.get()
         if self._too_slow:
             raise RequestError(
                 f"the client reads too slowly: {MOST_UNREAD} tokens waited for it, or {MOST_LISTED} candidates",

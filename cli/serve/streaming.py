@@ -20,6 +20,7 @@ from .errors import RequestError
 from .request_jobs import MOST_LISTED, Event, RequestJobs
 from .request_log import record_of
 from .served import Served
+from .time_limit import time_limit
 
 PING_SECONDS = 5.0
 T = TypeVar("T")
@@ -76,9 +77,8 @@ async def respond(
     shape's `ending`.
     """
     await check_pins(served, jobs)
-    answering = RequestJobs(
-        served.answers, jobs, served.settings.timeout, reading=stream and watcher is not None, streams=stream
-    )
+    limit = time_limit(request, served.settings.timeout)
+    answering = RequestJobs(served.answers, jobs, limit, reading=stream and watcher is not None, streams=stream)
     record_of(request.scope).watch(jobs, splits)
     if stream and (connection := request.scope.get("state", {}).get(CONNECTION)) is not None:
         connection.bound_unsent()

@@ -1,7 +1,8 @@
-"""Progress of reading a prompt: a line on stderr that disappears when the answer begins."""
+"""Progress of reading a prompt and its pictures: a line on stderr that disappears when the answer begins."""
 
 import threading
 import time
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -9,7 +10,7 @@ from .. import console
 
 
 class ReadingLine:
-    """`step` is a progress callback; silent if stderr is not a terminal, and for the first DELAY seconds.
+    """`step` and `picture` are progress callbacks; silent if stderr is not a terminal, and for the first DELAY seconds.
 
     A pass over some hundred tokens of a large model takes seconds; a thread updates the line in between.
     """
@@ -19,7 +20,8 @@ class ReadingLine:
 
     def __init__(self) -> None:
         self._status = console.StatusLine()
-        self._done, self._total = 0, 0  # tokens
+        self._title = ""  # of the picture that is being read; "": the prompt is
+        self._done, self._total = 0, 0  # tokens or patches
         self._begun = self._told = 0.0  # times of the first and the last progress
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -32,8 +34,14 @@ class ReadingLine:
 
     def step(self, done: int, total: int) -> None:
         """`done` of `total` tokens have been read."""
+        self.picture("", done, total)
+
+    def picture(self, title: str, done: int, total: int) -> None:
+        """`done` of `total` patches of a picture have been read; 0 of 0: it begins."""
         self._told = time.monotonic()
-        self._done, self._total = done, total
+        if title != self._title:
+            self._begun = self._told
+        self._title, self._done, self._total = title, done, total
         if self._thread is None and self._status.is_shown and not self._over.is_set():
             self._begun = self._told
             self._thread = threading.Thread(target=self._run, daemon=True)
@@ -51,9 +59,9 @@ class ReadingLine:
         if self._over.wait(self.DELAY):
             return
         while True:
-            self._status.show(
-                reading_text(self._done, self._total, self._told - self._begun, time.monotonic() - self._told)
-            )
+            seconds, since = self._told - self._begun, time.monotonic() - self._told
+            text = partial(picture_text, self._title) if self._title else reading_text
+            self._status.show(text(self._done, self._total, seconds, since))
             if self._over.wait(self.EVERY):
                 return
 
@@ -63,5 +71,16 @@ def reading_text(done: int, total: int, seconds: float, since: float = 0.0) -> s
     text = f"reading {done} of {total} tokens" if done else f"reading {total} tokens"
     if not done or seconds <= 0:
         return text
-    left = max(0.0, (total - done) * seconds / done - since)
-    return f"{text}, {done / seconds:.0f} per second, {console.duration(max(1.0, left))} left"
+    return f"{text}, {done / seconds:.0f} per second, {_left(done, total, seconds, since)} left"
+
+
+def picture_text(title: str, done: int, total: int, seconds: float, since: float = 0.0) -> str:
+    """The line for `done` of `total` patches of a picture."""
+    if not done or seconds <= 0:
+        return f"reading {title}"
+    return f"reading {title}, {100 * done // total} %, {_left(done, total, seconds, since)} left"
+
+
+def _left(done: int, total: int, seconds: float, since: float) -> str:
+    """The time that is left at the same speed, at least a second."""
+    return console.duration(max(1.0, (total - done) * seconds / done - since))

@@ -20,7 +20,7 @@ class CheckpointSource:
     """
 
     def __init__(self, path: Path, *, vision: bool = False) -> None:
-        """vision: the checkpoint's vision tower becomes a file of its own."""
+        """vision: the checkpoint's vision tower, if it has one, becomes a file of its own."""
         self.path = path
         self._prepared: PreparedConversion = prepare(path, keep=False, elsewhere=in_tower(path) if vision else None)
         self._jobs: dict[str, TensorJob] = {job.planned.name: job for job in self._prepared.jobs}

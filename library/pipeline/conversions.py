@@ -6,6 +6,7 @@ converted/ORG--NAME-COMMIT-VERSION-TYPE.json   {"repository", "commit", "revisio
 
 import hashlib
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -72,9 +73,8 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None, repor
         else:
             source = CheckpointSource(folder, vision=vision)
             reporter.notes(source.notes)
-            if vision:  # before the model, whose file ends the conversion
-                vision_files.convert(folder, target, reporter)
-            with reporter.stage("quantizing", "bytes") as progress:
+            tower = vision_files.beside(folder, target, kind.name, reporter) if vision else nullcontext()
+            with tower, reporter.stage("quantizing", "bytes") as progress:
                 quantize(source, target, kind, progress=progress)
     except HybridError as err:
         raise type(err)(f"{name}: {err}", remedy=err.remedy, value=err.value) from err

@@ -1,14 +1,21 @@
 """The file with the vision tower of a model file: the conversion's, a downloaded one, or one beside the user's file."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+from hybrid.quant.ggml.types import FileType
 from hybrid.quant.ggml.vision_names import vision_path
+from hybrid.quant.planning import target_name
 
 from .. import cache_paths
 from ..hub import towers
 from ..reporting import Reporter
+
+if TYPE_CHECKING:
+    from hybrid.convert import ConvertReport
 
 
 def vision_of(model: Path) -> Path | None:
@@ -42,10 +49,23 @@ def is_convertible(folder: Path, reporter: Reporter) -> bool:
     return True
 
 
-def convert(folder: Path, model: Path, reporter: Reporter) -> None:
-    """Converts the tower of a checkpoint for the conversion `model`."""
-    from hybrid.convert import convert_vision
+@contextmanager
+def beside(
+    folder: Path, model: Path, target: str, reporter: Reporter, threads: int = 0
+) -> "Iterator[ConvertReport | None]":
+    """Converts the tower of a checkpoint for the file `model`, which is quantized to `target` within the context: both
+    files appear, or none. None: the checkpoint has no tower."""
+    from hybrid.convert import vision_beside
 
-    with reporter.stage("converting", "bytes") as progress:
-        report = convert_vision(folder, vision_path(model), progress=progress)
-    reporter.notes(report.notes if report else ())
+    output, outtype = vision_path(model), tower_type(target)
+    with ExitStack() as stack:
+        with reporter.stage("converting", "bytes") as progress:
+            written = vision_beside(folder, output, outtype=outtype, n_threads=threads, progress=progress)
+            report = stack.enter_context(written)
+        reporter.notes(report.notes if report else ())
+        yield report
+
+
+def tower_type(target: str) -> str:
+    """The outtype of a tower whose text model is quantized to `target`: Q8_0 of Q8_0, else that of conversions, F16."""
+    return "q8_0" if target_name(target) == FileType.Q8_0.name else "auto"

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from end_to_end.outcomes import Cli
 from http_server import WAIT, Server
 from made_models import made, sources
 from scripted_chat import Script, scripted
+from seeing_models import seeing_model, tower_of
 
 from hybrid.cli.main import run
 from hybrid.infer import LoadedModel
@@ -18,6 +20,7 @@ from hybrid.infer import LoadedModel
 if TYPE_CHECKING:
     import anthropic  # loading it would cost each process that collects tests two and a half seconds
     from cluster_workers import Workers
+    from seeing_server import Seeing
 
 
 def _files(folder: Path) -> set[Path]:
@@ -116,6 +119,30 @@ def chat_model(files: dict[str, Path]) -> Iterator[LoadedModel]:
     """The bundled model, with room for chats of scripted answers."""
     with LoadedModel.load(files["q8_0"], n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as loaded:
         yield loaded
+
+
+@pytest.fixture(scope="session")
+def files_of_eyes(data_dir: Path) -> tuple[Path, Path]:
+    """A small model that sees, and its tower."""
+    path = seeing_model(data_dir)
+    return path, tower_of(path)
+
+
+@pytest.fixture(scope="module")
+def model_with_eyes(files_of_eyes: tuple[Path, Path]) -> Iterator[LoadedModel]:
+    """That model, with room for five sequences, which the tests leave free."""
+    with LoadedModel.load(files_of_eyes[0], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model:
+        yield model
+        assert model.n_free == 5
+
+
+@pytest.fixture(scope="module")
+def seeing_server(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> "Iterator[Seeing]":
+    """A server of that model and its tower."""
+    from seeing_server import Seeing
+
+    with closing(Seeing(model_with_eyes, files_of_eyes[1])) as server:
+        yield server
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeing_models import pixels, png
 from tiny_models import FAMILIES
 
 from hybrid.cli.main import run
@@ -217,6 +218,58 @@ COMMANDS: dict[str, tuple[int, str]] = {
 def test_commands(line: str, models: Path, refused: Refused) -> None:
     code, says = COMMANDS[line]
     assert says in refused(*line.split(), code=code)
+
+
+PNG, HEADER = png(pixels(1)), 8 + 4 + 4  # of a PNG: its signature, and length and name of the first chunk
+
+
+def changed(raw: bytes, at: int, new: bytes) -> bytes:
+    return raw[:at] + new + raw[at + len(new) :]
+
+
+PICTURES: dict[str, tuple[bytes | None, str]] = {
+    "empty.png": (b"", "empty.png is empty"),
+    "text.png": (b"no picture", "text.png is text, expected PNG"),
+    "tiff.png": (png(pixels(1), "TIFF"), "expected PNG, JPEG, WebP, GIF or BMP"),
+    "cut.png": (PNG[:-500], "cut.png is"),
+    "head.jpg": (png(pixels(1), "JPEG")[:100], "head.jpg is cut off after 100 bytes"),
+    "flipped.png": (flipped(-300)(PNG), "flipped.png is"),
+    "huge.png": (changed(PNG, HEADER, struct.pack(">II", 30000, 30000)), "in all. Give a smaller picture"),
+    "wide.png": (changed(PNG, HEADER, struct.pack(">II", 40000, 1)), "on a side. Give a smaller picture"),
+    "no.png": (None, "no.png: No such file"),
+    "folder.png": (None, "folder.png: Is a directory"),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures(name: str, files_of_eyes: tuple[Path, Path], tmp_path: Path, refused: Refused) -> None:
+    data, says = PICTURES[name]
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    elif name == "folder.png":
+        (tmp_path / name).mkdir()
+    assert says in refused("run", files_of_eyes[0], "--image", name, "-p", "What?", code=1)
+
+
+TOWERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda raw: b"", "is empty, not a GGUF file"),
+    "cut": (lambda raw: raw[:-100], "is cut off"),
+    "another kind": (lambda raw: raw.replace(b"qwen3vl_merger", b"qwen9vl_merger"), "qwen9vl_merger"),
+    "without a key": (lambda raw: raw.replace(b"clip.vision.patch_size", b"clip.vision.patch_sizf"), "patch_size"),
+    "without a tensor": (lambda raw: raw.replace(b"v.blk.1.ffn_up.weight", b"v.blk.1.ffn_uq.weight"), "v.blk.1.ffn_up"),
+}
+
+
+@pytest.mark.parametrize("name", TOWERS)
+def test_towers(name: str, files_of_eyes: tuple[Path, Path], tmp_path: Path, refused: Refused) -> None:
+    change, says = TOWERS[name]
+    whole = files_of_eyes[1].read_bytes()
+    damaged = change(whole)
+    assert damaged != whole
+    (tmp_path / "mmproj.gguf").write_bytes(damaged)
+    (tmp_path / "a.png").write_bytes(PNG)
+    line = refused("run", files_of_eyes[0], "--mmproj", "mmproj.gguf", "--image", "a.png", "-p", "What?", code=1)
+    assert "mmproj.gguf" in line and says in line
 
 
 def test_empty_stdin(models: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:

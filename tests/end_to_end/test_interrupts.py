@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.interrupted import check_said, contents, parts_and_adapter
+from seeing_models import pixels, png
 
 from hybrid.quant.imatrix import Imatrix
 
@@ -24,6 +25,8 @@ MOMENTS = {
     "begun": ("hybrid.quant.ggml.replacing", "Replacement", "_created", 1),
     "complete": ("hybrid.quant.ggml.replacing", "Replacement", "complete", 1),
     "computing": ("hybrid.infer.engine.engine", "Engine", "_run", 2),
+    "looking": ("hybrid.infer.towers.tower", "VisionTower", "_tile", 1),
+    "seen": ("hybrid.infer.towers.tower", "VisionTower", "tile_features", 1),
     "saved": ("hybrid.infer.engine.engine", "Engine", "_run", 3),
 }
 INTERRUPT = """
@@ -56,17 +59,23 @@ COMMANDS = {
     "embed": ("embed {q8_0} -f {lines} -o {out} --npy", "complete"),
     "bench": ("bench {q8_0} -p 16 -n 4 -r 1 --no-start", "computing"),
     "run": ("run {q8_0} -p State -n 8 -c 64 --state {out}", "computing complete"),
+    "run --image": ("run {seeing} --image {picture} -p What? -n 8 -c 64 --state {out}", "looking seen computing"),
 }
 """Each replaces a file OUT that is there, or reads alone."""
 
 
 @pytest.fixture(scope="module")
 def words(
-    small: dict[str, Path], small_checkpoint: Path, prose: Path, tmp_path_factory: pytest.TempPathFactory
+    small: dict[str, Path],
+    small_checkpoint: Path,
+    prose: Path,
+    files_of_eyes: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, str]:
     """The values of the placeholders in COMMANDS."""
     folder = tmp_path_factory.mktemp("interrupts")
     parts, lora = parts_and_adapter(small["bf16"], small_checkpoint, folder)
+    (folder / "a.png").write_bytes(png(pixels(1)))
     (folder / "lines.txt").write_text("one text\nanother text\n")
     return {
         **{name: str(path) for name, path in small.items()},
@@ -76,6 +85,8 @@ def words(
         "lora": str(lora),
         "long": "x" * 3000,
         "lines": str(folder / "lines.txt"),
+        "seeing": str(files_of_eyes[0]),
+        "picture": str(folder / "a.png"),
     }
 
 
@@ -105,7 +116,7 @@ def test_files_are_as_before(name: str, moment: str, run: Run, words: dict[str, 
     out, copy = folder / "out.gguf", folder / "copy.gguf"
     for path in (out, Path(f"{out}.dat"), folder / "out-00001-of-00003.gguf"):
         path.write_bytes(OLD)
-    if name == "run":
+    if name.startswith("run"):
         out.unlink()
     copy.write_bytes(Path(words["bf16"]).read_bytes())
     before = contents(folder)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
-from chat_page import WIDE, ChatPage, chat, long_chat, opened, server  # noqa: F401  fixtures
-from http_server import Server
+from chat_page import KEPT, WIDE, ChatPage, chat, long_chat, opened, server  # noqa: F401  fixtures
+from http_server import Server, until
 from scripted_chat import Script
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
@@ -48,6 +48,25 @@ def test_all_of_a_conversation_is_there_after_a_reload(chat: ChatPage, script: S
     assert chat.messages.nth(1).get_by_text("1 / 2").is_visible() and chat.figures() == figures
     chat.answered(script, "And now?", "Still here.")
     assert chat.figures()["read"] < 30
+
+
+def test_an_emptied_conversation_is_gone(chat: ChatPage, script: Script) -> None:
+    """Also after a reload; its draft and what is asked next belong to a new one."""
+    chat.answered(script, "First", "One.")
+    chat.until_kept("One.")
+    chat.do(0, "remove")
+    chat.page.locator("#welcome").wait_for()
+    until(lambda: chat.page.evaluate(KEPT) == [])
+    assert chat.names == [] and chat.focused.get_attribute("id") == "question"
+    chat.page.reload()
+    chat.page.locator("#welcome").get_by_text("Context").wait_for()
+    assert chat.messages.count() == 0 and chat.names == []
+    chat.answered(script, "Second", "Two.")
+    chat.do(0, "remove")  # perhaps before it is written
+    chat.page.locator("#welcome").wait_for()
+    chat.answered(script, "Third", "Three.")
+    chat.until_kept("Three.")
+    assert chat.names == ["Third"] and [each["nodes"][0]["content"] for each in chat.page.evaluate(KEPT)] == ["Third"]
 
 
 def test_an_answer_that_was_left_is_kept(chat: ChatPage, script: Script, held: threading.Event) -> None:

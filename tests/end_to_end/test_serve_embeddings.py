@@ -185,7 +185,9 @@ def test_a_client_that_leaves_ends_it(server: Server) -> None:
 
 
 def test_a_limit_of_time_counts_for_them(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.served, "settings", replace(server.served.settings, timeout=0.3))
+    settings = replace(server.served.settings, timeout=0.3)
+    monkeypatch.setattr(server.served, "settings", settings)
+    monkeypatch.setattr(server.router, "settings", settings)
     error = server.error(504, "/v1/embeddings", {"input": ["Keys and values " * 40] * 500})
     assert "--timeout" in str(error["message"])
     assert server.service.call(lambda: server.model.n_free).result(WAIT) == 5

@@ -4,14 +4,12 @@ import base64
 import importlib
 import json
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from http_server import serving
-from seeing_models import seeing_model, tower_of
 from seeing_server import FIRST, N_PICTURE, SECOND, TEXT, Seeing, data_url, image, picture, text_of, user
 
 from hybrid.cli.serve.pictures.prompts import MARKER
@@ -25,23 +23,9 @@ pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")
-def files_of_eyes(data_dir: Path) -> tuple[Path, Path]:
-    path = seeing_model(data_dir)
-    return path, tower_of(path)
-
-
-@pytest.fixture(scope="module")
-def model(files_of_eyes: tuple[Path, Path]) -> Iterator[LoadedModel]:
-    with LoadedModel.load(files_of_eyes[0], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model:
-        yield model
-        assert model.n_free == 5
-
-
-@pytest.fixture(scope="module")
-def server(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> Iterator[Seeing]:
-    server = Seeing(model, files_of_eyes[1])
-    yield server
-    server.close()
+def server(seeing_server: Seeing) -> Seeing:
+    """The server for the fixture `claude`."""
+    return seeing_server
 
 
 # --- forms ---
@@ -305,10 +289,10 @@ def test_too_many(server: Seeing) -> None:
     assert server.eyes.n_encoded == n, "none was read"
 
 
-def test_a_model_without_eyes(model: LoadedModel) -> None:
+def test_a_model_without_eyes(model_with_eyes: LoadedModel) -> None:
     block = {"type": "image", "source": {"type": "base64", "data": "iVBO"}}
     says = "content.0: this model takes no pictures: it reads text only"
-    with serving(model) as blind:
+    with serving(model_with_eyes) as blind:
         for path, body in (
             ("/v1/chat/completions", {"messages": [user(image())]}),
             ("/v1/chat/completions/input_tokens", {"messages": [user(image())]}),
@@ -366,3 +350,27 @@ def test_time_of_pictures(server: Seeing) -> None:
     told = server.ask([user(known, new, TEXT)])["usage"]["pictures"]
     assert [each["tokens"] for each in told] == [N_PICTURE] * 2 and told[0]["ms"] == 0 < told[1]["ms"]
     assert "pictures" not in server.ask([user(TEXT)])["usage"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_time_of_pictures_in_other_formats(server: Seeing, stream: bool) -> None:
+    data = picture(62 + stream)
+    url, source = data_url(data), {"type": "base64", "media_type": "image/png", "data": base64.b64encode(data).decode()}
+    item = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
+    message = {"role": "user", "content": [{"type": "image", "source": source}]}
+    told = []
+    for path, body in (
+        ("/v1/responses", {"input": [item], "max_output_tokens": 1}),
+        ("/v1/messages", {"messages": [message], "max_tokens": 1}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "What?"}], "max_tokens": 1}),
+    ):
+        response = server.http.post(path, json={**body, "stream": stream})
+        assert response.status_code == 200, response.text
+        lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")] or [response.text]
+        events = [json.loads(line) for line in lines]
+        found = [whole["usage"] for each in events if (whole := each.get("response") or each).get("usage")]
+        told.append(found[-1].get("pictures"))
+    first, second, third = told
+    assert first[0]["tokens"] == N_PICTURE and first[0]["ms"] > 0
+    assert second == [{"tokens": N_PICTURE, "ms": 0}], "it is known from the other format"
+    assert third is None

@@ -4,7 +4,9 @@ import base64
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,7 @@ import httpx
 import pytest
 from http_server import WAIT, drawing_held, serving, started, until
 from picture_site import PUBLIC, Network, moved, site_of, sized
-from seeing_models import seeing_model, tower_of
-from seeing_server import FIRST, SECOND, TEXT, Seeing, image, picture, text_of, tower_held, user
+from seeing_server import FIRST, SECOND, TEXT, Seeing, data_url, image, picture, text_of, tower_held, user
 
 from hybrid.cli.serve import guards
 from hybrid.cli.serve.log import Log, LogKind
@@ -22,33 +23,17 @@ from hybrid.infer.engine.pictures import Picture
 
 pytestmark = pytest.mark.exhaustive
 
-
-@pytest.fixture(scope="module")
-def files_of_eyes(data_dir: Path) -> tuple[Path, Path]:
-    path = seeing_model(data_dir)
-    return path, tower_of(path)
+URL = data_url(picture(85))
 
 
-@pytest.fixture(scope="module")
-def model(files_of_eyes: tuple[Path, Path]) -> Iterator[LoadedModel]:
-    with LoadedModel.load(files_of_eyes[0], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model:
-        yield model
-        assert model.n_free == 5
-
-
-@pytest.fixture(scope="module")
-def server(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> Iterator[Seeing]:
-    server = Seeing(model, files_of_eyes[1])
-    yield server
-    server.close()
-
-
-def test_sizes_of_bodies(model: LoadedModel, files_of_eyes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_of_bodies(
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guards, "MOST_BODY", 10_000)
     monkeypatch.setattr(guards, "MOST_BODY_SEEING", 20_000)
-    seeing = Seeing(model, files_of_eyes[1])
+    seeing = Seeing(model_with_eyes, files_of_eyes[1])
     try:
-        with serving(model) as blind:
+        with serving(model_with_eyes) as blind:
             blind.error(413, "/v1/completions", b" " * 10_001)
             blind.error(400, "/v1/completions", b" " * 10_000)
         seeing.error(413, "/v1/completions", b" " * 20_001)
@@ -58,11 +43,11 @@ def test_sizes_of_bodies(model: LoadedModel, files_of_eyes: tuple[Path, Path], m
 
 
 def test_logs_have_no_pictures(
-    model: LoadedModel, files_of_eyes: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = ""
     for kind in (LogKind.JSON, LogKind.PLAIN):
-        seeing = Seeing(model, files_of_eyes[1], log=Log(kind).request)
+        seeing = Seeing(model_with_eyes, files_of_eyes[1], log=Log(kind).request)
         try:
             seeing.ask([user(image(), TEXT)])
             seeing.ask([user(image(SECOND), TEXT)])
@@ -82,8 +67,8 @@ def test_logs_have_no_pictures(
 
 
 # --- other clients ---
-def test_clients_share_no_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1], keys=("one", "other"))
+def test_clients_share_no_pictures(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model_with_eyes, files_of_eyes[1], keys=("one", "other"))
     try:
 
         def ask(key: str, **more: Any) -> dict[str, Any]:
@@ -104,26 +89,26 @@ def test_clients_share_no_pictures(model: LoadedModel, files_of_eyes: tuple[Path
         seeing.close()
 
 
-def test_a_bad_picture_ends_only_its_request(server: Seeing) -> None:
+def test_a_bad_picture_ends_only_its_request(seeing_server: Seeing) -> None:
     body = {"messages": [user(image(), "Tell me more.")], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
-    want = server.http.post("/v1/chat/completions", json=body).json()
+    want = seeing_server.http.post("/v1/chat/completions", json=body).json()
     answers: list[dict[str, Any]] = []
 
     def ask() -> None:
-        answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=WAIT).json())
+        answers.append(httpx.post(f"{seeing_server.url}/v1/chat/completions", json=body, timeout=WAIT).json())
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
     for data in (FIRST[:-500], b"none", FIRST[:40]):
-        server.error(400, "/v1/chat/completions", {"messages": [user(image(data))]})
+        seeing_server.error(400, "/v1/chat/completions", {"messages": [user(image(data))]})
     for thread in threads:
         thread.join(WAIT)
     assert [text_of(answer) for answer in answers] == [text_of(want)] * 3
 
 
-def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1])
+def test_texts_do_not_wait_for_pictures(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model_with_eyes, files_of_eyes[1])
     statuses: list[int] = []
 
     def ask() -> None:
@@ -144,8 +129,56 @@ def test_texts_do_not_wait_for_pictures(model: LoadedModel, files_of_eyes: tuple
     assert len(statuses) == 42 and set(statuses) <= {200, 429} and seeing.eyes.n_encoded == 1
 
 
-def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
-    seeing = Seeing(model, files_of_eyes[1], {"eyes": {"budget": 0}})  # the features of one picture are kept
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [user(image(picture(85)), TEXT)]}),
+        ("/v1/chat/completions", {"messages": [user(image(picture(85)), TEXT)], "stream": True}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": URL}]}]}),
+        ("/completion", {"prompt": {"prompt_string": "<__media__>", "multimodal_data": [URL.partition(",")[2]]}}),
+    ],
+)
+def test_a_picture_that_takes_longer_than_timeout(
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path], path: str, body: dict[str, Any]
+) -> None:
+    with closing(Seeing(model_with_eyes, files_of_eyes[1], timeout=0.3)) as seeing:
+        with tower_held(seeing.eyes):
+            error = seeing.error(504, path, body)
+            assert error["message"] == "the answer took more than the 0.3 s of --timeout"
+        until(lambda: seeing.router.n_running == 0)
+        assert seeing.eyes.n_encoded == 0 and seeing.service.n_jobs == 0
+
+
+def test_requests_that_wait_for_the_picture_of_another(
+    model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]
+) -> None:
+    """They end when their time is up or their client goes, though another's picture is still being read."""
+    first, second = ({"messages": [user(image(picture(seed)), TEXT)], "max_tokens": 1} for seed in (86, 87))
+    with closing(Seeing(model_with_eyes, files_of_eyes[1])) as seeing:
+        told: list[int] = []
+
+        def ask(body: dict[str, Any]) -> None:
+            told.append(httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=WAIT).status_code)
+
+        patient = threading.Thread(target=ask, args=(first,))
+        with tower_held(seeing.eyes) as begun:
+            patient.start()
+            assert begun.wait(WAIT)
+            for body in (first, second):
+                with pytest.raises(httpx.ReadTimeout):
+                    httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=0.3)
+                until(lambda: seeing.router.n_running == 1)
+            seeing.router.settings = seeing.served.settings = replace(seeing.served.settings, timeout=0.3)
+            for body in (first, second):
+                assert "the 0.3 s of --timeout" in seeing.error(504, "/v1/chat/completions", body)["message"]
+            until(lambda: seeing.router.n_running == 1)
+            assert patient.is_alive()
+        patient.join(WAIT)
+        assert told == [200] and seeing.eyes.n_encoded == 1
+
+
+def test_a_cancelled_request_frees_its_pictures(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+    seeing = Seeing(model_with_eyes, files_of_eyes[1], {"eyes": {"budget": 0}})  # the features of one picture are kept
     try:
         body = {
             "messages": [user(image(picture(90)), image(picture(91)), image(picture(92)))],
@@ -195,7 +228,7 @@ def test_a_cancelled_request_frees_its_pictures(model: LoadedModel, files_of_eye
 
 
 # --- from the network ---
-def test_pictures_from_urls(model: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
+def test_pictures_from_urls(model_with_eyes: LoadedModel, files_of_eyes: tuple[Path, Path]) -> None:
     with site_of() as site:
         site.pages = {
             "/a.png": sized(FIRST),
@@ -204,7 +237,7 @@ def test_pictures_from_urls(model: LoadedModel, files_of_eyes: tuple[Path, Path]
             "/text": sized(b"no"),
         }
         network = Network(site, {"inside.example": ["127.0.0.1"], "both.example": [PUBLIC, "192.168.0.1"]})
-        seeing = Seeing(model, files_of_eyes[1], {"fetcher": network.fetcher()})
+        seeing = Seeing(model_with_eyes, files_of_eyes[1], {"fetcher": network.fetcher()})
         try:
             want = text_of(seeing.ask([user(image(), TEXT)]))
 

@@ -14,6 +14,7 @@ import pytest
 from command_server import CommandServer
 from end_to_end.outcomes import Cli
 from end_to_end.templated import OWN, templated
+from seeing_models import pixels, png
 from terminal import CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
 
 from hybrid.convert import convert
@@ -40,6 +41,15 @@ import time
 from hybrid.infer.runner import Runner
 step = Runner.step
 Runner.step = lambda self, seq, token: (time.sleep(0.05), step(self, seq, token))[1]
+"""
+# the vision tower takes long enough to be seen
+SEES_SLOWLY = """
+import time
+from hybrid.cli.terminal.reading_line import ReadingLine
+from hybrid.infer.towers.tower import VisionTower
+ReadingLine.DELAY, ReadingLine.EVERY = 0.1, 0.05
+features = VisionTower.tile_features
+VisionTower.tile_features = lambda self, *given, **more: (time.sleep(0.5), features(self, *given, **more))[1]
 """
 Run = Callable[..., Terminal]
 pytestmark = pytest.mark.exhaustive
@@ -308,6 +318,25 @@ def test_how_far_a_prompt_has_been_read(how: str, run: Run, chatting: Path, tmp_
         assert t.ends() == 0
     assert "reading " not in t.text, "it is gone when the answer begins"
     assert "word" in t.text or how != "chat"
+
+
+@pytest.mark.parametrize("how", ["-p", "chat"])
+def test_a_picture_that_is_being_read(how: str, run: Run, files_of_eyes: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "cat.png").write_bytes(png(pixels(1)))
+    args = ["--image", "cat.png", "-p", "What is it?"] if how == "-p" else []
+    t = run(files_of_eyes[0], "--greedy", "-n", 3, *args, more=SEES_SLOWLY)
+    if how == "chat":
+        at_prompt(t)
+        t.type("/image cat.png", ENTER)
+        at_prompt(t, 2)
+        assert b"reading cat.png" not in t.raw, "the tower reads it with the message"
+        t.type("What is it?", ENTER)
+    t.until(lambda: b"reading cat.png" in t.raw)
+    if how == "chat":
+        at_prompt(t, 3)
+    else:
+        assert t.ends() == 0
+    assert "reading " not in t.text and "Traceback" not in t.text
 
 
 def test_only_a_terminal_is_told(program: Path, chatting: Path) -> None:

@@ -79,6 +79,35 @@ def test_quantize(cli: Cli, tower: Path, tmp_path: Path) -> None:
     assert code == 2 and "is a vision tower, whose matrices are F16 or Q8_0, not Q4_K_M" in err
 
 
+def test_quantize_a_checkpoint(cli: Cli, folder: Path, tower: Path, tmp_path: Path) -> None:
+    out, beside = tmp_path / "q.gguf", tmp_path / "mmproj-q.gguf"
+    code, said, err = cli("quantize", folder, out, "Q4_0")
+    assert code == 0 and "left out" not in err, "the tower is elsewhere"
+    assert f"{beside}: SmolVLMForConditionalGeneration, F16, 38 tensors" in said
+    assert beside.read_bytes() == tower.read_bytes(), "as convert writes it"
+    report = json.loads(cli("quantize", folder, out, "Q8_0", "--json")[1])
+    assert report["vision"]["output"] == str(beside) and report["vision"]["file_type"] == "Q8_0"
+    with GGUFFile.open(beside) as file:
+        assert file.get("general.file_type") == 7
+    code, said, _ = cli("quantize", folder, "Q8_0", "--dry-run")
+    assert code == 0 and said.endswith("vision tower: Q8_0, 38 tensors, 28.7 KiB\n")
+    beside.unlink()
+    code, said, err = cli("quantize", folder, out, "Q4_0", "--no-vision")
+    assert code == 0 and not beside.exists() and "mmproj" not in said and "left out: no part of the language" in err
+
+
+def test_a_checkpoint_that_cannot_be_quantized(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """Both files appear, or none."""
+    code, _, err = cli("quantize", folder, tmp_path / "q.gguf", "Q8_0", "--tensor-type", "ffn_nothing=Q4_0")
+    assert code == 2 and "ffn_nothing" in err and not list(tmp_path.glob("*.gguf*"))
+    config = json.loads((folder / "config.json").read_text())
+    config["vision_config"]["hidden_act"] = "relu"
+    (folder / "config.json").write_text(json.dumps(config))
+    code, _, err = cli("quantize", folder, tmp_path / "q.gguf", "Q8_0")
+    assert code == 1 and "--no-vision converts the text model alone" in err and not list(tmp_path.glob("*.gguf*"))
+    assert cli("quantize", folder, tmp_path / "q.gguf", "Q8_0", "--no-vision")[0] == 0
+
+
 @pytest.mark.parametrize(
     "command",
     [

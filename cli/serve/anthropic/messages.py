@@ -21,7 +21,7 @@ from ..conversations import chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, Strict
-from ..in_thread import in_thread
+from ..in_thread import in_thread, prepared
 from ..jobs import Maker
 from ..openai import chat
 from ..openai.chat import Answers, ChatRequest
@@ -173,6 +173,7 @@ class MessageShape:
             "cache_read_input_tokens": job.n_known,
             "output_tokens": len(job.result.ids),
             "cache": cache_usage([job]),
+            **self._split.chat.picture_usage(),
         }
 
     def _stop(self) -> dict[str, str | None]:
@@ -265,7 +266,7 @@ def _event(kind: str, **more: Any) -> str:
 
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
     """The next message of a conversation."""
-    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
+    answers = await prepared(request, answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = MessageShape(served, body, answers)
     return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)

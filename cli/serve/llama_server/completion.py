@@ -19,7 +19,7 @@ from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, ParseSpecial, Strict
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker
 from ..pictures.parts import GivenPicture, Said
 from ..pictures.prompts import MARKER, picture_prompt
@@ -219,7 +219,7 @@ async def completion(served: Served, request: Request, body: NativeCompletionReq
     """The continuations of the prompts."""
     if body.n_cmpl is not None:
         body.n = body.n_cmpl
-    jobs = await in_thread(request, completion_jobs, served.maker, body, asked_by(request, body))
+    jobs = await prepared(request, completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
     watcher = shape if body.return_progress or body.timings_per_token else None
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=watcher)

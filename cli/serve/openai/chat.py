@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hybrid.infer.answers.batch.batcher import Job
-from hybrid.infer.answers.chat.picture_parts import pictures_in
 from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
@@ -20,7 +19,7 @@ from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Ignored
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker
 from ..paused_json import Pausing
 from ..served import Served
@@ -99,11 +98,7 @@ class ChatShape(CompletionsShape):
         told = super().usage()
         if self._splits[0].chat.has_thoughts:
             told["completion_tokens_details"] = {"reasoning_tokens": sum(split.n_thoughts for split in self._splits)}
-        if pictures := pictures_in(self._splits[0].chat.messages):
-            told["pictures"] = [
-                {"tokens": picture.features, "ms": round(1000 * sum(picture.spent), 1)} for picture in pictures
-            ]
-        return told
+        return told | self._splits[0].chat.picture_usage()
 
     # --- streams ---
     def opening(self) -> Iterator[str]:
@@ -176,7 +171,7 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
-    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
+    answers = await prepared(request, answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = ChatShape(served, body, answers)
     return await respond(

@@ -19,7 +19,7 @@ from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, ParseSpecial
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
@@ -199,7 +199,7 @@ def _joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict
 
 async def completions(served: Served, request: Request, body: CompletionRequest) -> Response:
     """The continuations of the prompts."""
-    jobs = await in_thread(request, completion_jobs, served.maker, body, asked_by(request, body))
+    jobs = await prepared(request, completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 

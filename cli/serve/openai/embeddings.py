@@ -1,6 +1,5 @@
 """POST /v1/embeddings: vectors of texts."""
 
-import asyncio
 import base64
 from typing import Annotated, Any, Literal
 
@@ -19,6 +18,7 @@ from ..fields import Ignored, Strict
 from ..in_thread import in_thread
 from ..served import Served
 from ..streaming import unless_disconnected
+from ..time_limit import time_limit
 from ..warning_log import with_warnings
 
 
@@ -91,14 +91,9 @@ async def vectors(
     for text in texts:
         if isinstance(text, str):
             served.maker.check_length(text)
-    try:
-        async with asyncio.timeout(served.settings.timeout):
-            ids = await in_thread(request, embedding.tokens, texts)
-            rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
-    except TimeoutError:
-        raise RequestError(
-            f"the answer took more than the {served.settings.timeout:g} s of --timeout", status=504
-        ) from None
+    async with time_limit(request, served.settings.timeout).kept():
+        ids = await in_thread(request, embedding.tokens, texts)
+        rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
     n = sum(map(len, ids))
     return await run_in_threadpool(_encoded, rows, encoding), n
 

@@ -20,7 +20,7 @@ from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker
 from ..request_jobs import Event
 from ..served import Served
@@ -186,6 +186,7 @@ class ResponseShape:
             "output_tokens_details": {"reasoning_tokens": self._split.n_thoughts},
             "total_tokens": counted["total_tokens"],
             "cache": counted["cache"],
+            **self._chat.picture_usage(),
         }
         return with_warnings(told, self._body)
 
@@ -272,7 +273,7 @@ def _as_json(given: Any) -> Any:
 
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
-    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
+    answers = await prepared(request, answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = ResponseShape(served, body, answers)
     return await respond(

@@ -11,7 +11,8 @@ import io
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ...towers.tower import VisionTower
 
 FEATURE_BUDGET = 256 << 20  # bytes
+PATIENCE = 0.05  # seconds in which a thread that waits for another's picture does not look whether it is stopped
 MOST_FILES = 4096  # digests of files whose pixels are known
 EncodingProgress = Callable[[int, int], None]  # patches that were read, and all
 
@@ -234,7 +236,7 @@ class Eyes:
             reading = self._reading.setdefault(picture.name, _Reading())
             reading.waiting += 1
         try:
-            with reading.lock:
+            with _held(reading.lock, stop):
                 with self._lock:
                     kept = self._found(picture.name)
                 return self._keep(picture.name, self._encoded(picture, progress, stop)) if kept is None else kept
@@ -261,7 +263,7 @@ class Eyes:
         from ...pictures.decode import file_bytes, picture_name, pixels_of
 
         source = picture.source
-        with self._tower_lock:  # the pixels of one picture are in memory at a time
+        with _held(self._tower_lock, stop):  # the pixels of one picture are in memory at a time
             rgb = pixels_of(file_bytes(source) if isinstance(source, Path) else source, picture.title)
             if isinstance(source, Path) and self._named(picture_name(rgb)) != picture.name:
                 raise PictureError(f"{shown(source)} has changed since it was first read. Ask again.")
@@ -293,6 +295,18 @@ class Eyes:
         """End the tower's threads. Nothing can be read any more."""
         with self._tower_lock:
             self.tower.close()
+
+
+@contextmanager
+def _held(lock: Lock, stop: Stop | None) -> Iterator[None]:
+    """Holds a lock. Raises Interrupted when stopped while another thread holds it."""
+    while not lock.acquire(timeout=-1 if stop is None else PATIENCE):
+        assert stop is not None
+        stop.check()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _image_token(tokenizer: "Tokenizer", make: PictureProcessor[Any], file: str) -> int:

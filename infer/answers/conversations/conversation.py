@@ -11,12 +11,13 @@ An answer may be tool calls: their results are then the next question.
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
-from ...progress import TokenProgress
+from ...progress import PictureProgress, TokenProgress
 from ...text.encode import rendered_ids
 from ..asking.asker import Asker, pictures_of
 from ..asking.ledger import Encoded
@@ -66,6 +67,7 @@ class Conversation:
     form      of every answer's text, after its thoughts; calls have none
     eyes      reads the pictures of its questions; None: it has none
     asked     options of its answers: the tools that they may call, thoughts. May change between answers
+    looking   called while the tower reads a picture of a question, with 0 patches before it begins
     settings  what the user has set since the beginning, as typed, by name: it is saved with the chat
 
     After a context shift the sequence holds less than the conversation. `held` is then the turn that it stands for,
@@ -85,6 +87,7 @@ class Conversation:
     asked: ChatOptions = NOTHING
     settings: dict[str, str] = field(default_factory=dict)
     eyes: "PictureReader | None" = None
+    looking: PictureProgress | None = None
     held: Turn | None = None
     unseen: list[int] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
@@ -206,6 +209,14 @@ class Conversation:
         self.turns.head = last.parent
         return last
 
+    def _look_at(self, pictures: "Sequence[SeenPicture]") -> None:
+        """Lets the tower read the pictures that are not at hand. Raises Interrupted when stopped."""
+        for picture in pictures:
+            progress = None if self.looking is None else partial(self.looking, picture.title)
+            if progress is not None:
+                progress(0, 0)
+            picture.runs(progress, self.model.engine.stop)
+
     def _generate(
         self,
         parent: Turn | None,
@@ -219,8 +230,7 @@ class Conversation:
         exchange = self._exchange(parent, question, pictures)
         text = exchange.prompt.text
         try:
-            for picture in exchange.prompt.pictures:
-                picture.runs(stop=self.model.engine.stop)
+            self._look_at(exchange.prompt.pictures)
         except KeyboardInterrupt:
             self.result = None
             return

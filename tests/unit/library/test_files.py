@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import random_towers
 
 import hybrid
+from hybrid.quant.ggml.reader import GGUFFile
 
 
 def test_files(bundled: Path, gguf: Path, tmp_path: Path) -> None:
@@ -29,3 +31,13 @@ def test_what_cannot_be(gguf: Path, tmp_path: Path) -> None:
     with pytest.raises(hybrid.HybridError):
         hybrid.to_gguf(tmp_path, tmp_path / "b.gguf")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_with_a_tower(tmp_path: Path, data_dir: Path) -> None:
+    folder = random_towers.write("smolvlm", tmp_path / "eyes", data_dir / "checkpoints" / "mamba-bf16")
+    hybrid.quantize(folder, tmp_path / "a.gguf", "Q4_0", vision=False)
+    assert not (tmp_path / "mmproj-a.gguf").exists()
+    hybrid.quantize(folder, tmp_path / "b.gguf", "Q4_0")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    with GGUFFile.open(tmp_path / "mmproj-b.gguf") as file:
+        assert file.get("general.architecture") == "clip" and file.get("general.file_type") == 1

@@ -52,6 +52,7 @@ const view = new ConversationView({
   remove: (node) => {
     const gone = chat.tree.remove(node.id);
     for (const each of gone) answers.stop(each);
+    if (chat.tree.head === null) return history.drop(chat.id); // nothing is left to keep
     show();
     history.dropPictures(gone);
   },

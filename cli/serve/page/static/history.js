@@ -31,7 +31,7 @@ export class History {
     this.list = new HistoryList(byId("history-list"), {
       open: (id) => this.#tried(async () => onOpen(await this.#chat(id), this.list.found?.get(id)?.at)),
       rename: (id, title) => this.#tried(() => this.#rename(id, title)),
-      remove: (id) => this.#tried(() => this.#remove(id)),
+      remove: (id) => this.drop(id),
     });
     this.note = byId("history-note");
     this.note.setAttribute("role", "status");
@@ -161,16 +161,21 @@ export class History {
     return this.live.get(id);
   }
 
+  /** Removes a conversation; another is wanted if it was shown. */
+  drop(id) {
+    return this.#tried(() => this.#remove(id));
+  }
+
   async #remove(id) {
     this.removed.add(id);
     this.#forget(id);
     const chat = this.live.get(id);
     this.live.delete(id);
-    if (!this.list.take(id)) byId("history-new").querySelector("button").focus();
+    if (this.list.rows.has(id) && !this.list.take(id)) byId("history-new").querySelector("button").focus();
+    if (id === this.list.current) this.onNew(); // before anything can be asked in it
     const store = await this.store;
     const nodes = [...((await store.get(id))?.nodes ?? []), ...(chat?.tree.nodes.values() ?? [])];
     await store.remove(id);
-    if (id === this.list.current) this.onNew();
     await this.dropPictures(nodes);
   }
 
