@@ -76,7 +76,7 @@ def serve(
     ] = LogKind.PLAIN,
     sampling: Sampling,
 ) -> None:
-    """Serve a model over HTTP, with OpenAI's and Anthropic's APIs.
+    """Serve a model over HTTP, with OpenAI's, Anthropic's and ollama's APIs.
 
     Answers are computed together; each has exactly the bits that it would have alone. Text that the model has read
     once is not read again: the next request of a conversation continues from the prompt cache. Ctrl-C or SIGTERM ends

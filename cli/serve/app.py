@@ -4,12 +4,15 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 
 from . import cached_conversations, errors, health, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
 from .llama_server import completion, embedding, props, slots, templates, tokens
+from .ollama import chat as ollama_chat
+from .ollama import embed, generate, models, status
 from .openai import chat, completions, embeddings, responses
 from .page import costs
 from .page.routes import is_page, page_routes
@@ -21,6 +24,7 @@ MODULES = (
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
+    ollama_chat, generate, embed, models, status,
     costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]
@@ -43,7 +47,7 @@ def create_app(served: Served) -> Starlette:
         Middleware(Bodies, seconds=served.bounds.body_seconds, most=most_body(served)),
     ]
     app = Starlette(
-        routes=[*routes(ENDPOINTS), *(page_routes() if served.page else ())],
+        routes=[*routes(ENDPOINTS), Route("/", status.status), *(page_routes() if served.page else ())],
         middleware=middleware,
         exception_handlers={Exception: errors.handle, HTTPException: errors.handle},
     )

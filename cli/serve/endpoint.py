@@ -33,6 +33,7 @@ class Endpoint:
     failures    statuses besides the usual ones
     is_refusal  the route exists only to say that it is not supported, and is not documented
     media       media type of the answer, for the OpenAPI document
+    streams     media type of an answer that is streamed, for the same
     """
 
     paths: tuple[str, ...]
@@ -41,6 +42,7 @@ class Endpoint:
     method: str = "GET"
     of_encoders: bool = False
     media: str = "application/json"
+    streams: str = "text/event-stream"
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads: type[Strict] | None = None
     failures: tuple[int, ...] = ()
