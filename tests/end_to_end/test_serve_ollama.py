@@ -1,30 +1,26 @@
 """ollama's API: its own client and LangChain's unmodified, over a real socket."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from end_to_end.conftest import Script
-from http_server import WAIT, Server, serving
-from scripted_chat import ADD, CALL, LOOK, SECOND, WITH_THOUGHTS, WITH_TOOLS, served
+from http_server import WAIT, Server
+from ollama_requests import GREEDY, TALK, asked, lines, refused, wanted
+from scripted_chat import ADD, CALL, LOOK, SECOND, WITH_THOUGHTS, WITH_TOOLS, Script, served
 
 from hybrid.cli.serve.warning_log import WarningLog
 from hybrid.infer import LoadedModel
+from hybrid.infer.answers.drawing.drawing import Drawing
+from hybrid.quant.ggml.errors import HybridError
 
 if TYPE_CHECKING:
     import ollama
 
 pytestmark = pytest.mark.exhaustive
 
-TALK: list[Any] = [
-    {"role": "user", "content": "Hello"},
-    {"role": "assistant", "content": "Hi."},
-    {"role": "user", "content": "State space models"},
-]
-GREEDY: dict[str, Any] = {"temperature": 0, "num_predict": 12}
 QUESTION: list[Any] = [{"role": "user", "content": "Add 5."}]
 
 
@@ -42,35 +38,6 @@ def client(server: Server) -> "Iterator[ollama.Client]":
     """ollama's client, connected to this server."""
     with pytest.importorskip("ollama").Client(host=server.url, timeout=WAIT) as client:
         yield client
-
-
-def asked(server: Server, path: str, **body: Any) -> Any:
-    response = server.http.post(path, json={"stream": False, **body})
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
-def lines(server: Server, path: str, **body: Any) -> list[Any]:
-    response = server.http.post(path, json=body)
-    assert response.headers["content-type"].startswith("application/x-ndjson")
-    return [json.loads(line) for line in response.text.splitlines()]
-
-
-def refused(server: Server, status: int, path: str, method: str = "POST", **body: Any) -> str:
-    """The text of an error in ollama's shape."""
-    response = server.http.request(method, path, json=body)
-    assert response.status_code == status, response.text
-    (text,) = response.json().values()
-    assert list(response.json()) == ["error"] and isinstance(text, str)
-    return text
-
-
-def wanted(server: Server, messages: list[Any]) -> str:
-    """The answer of OpenAI's route to the same conversation."""
-    body = {"messages": messages, "max_tokens": 12, "temperature": 0}
-    text: str = server.http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
-    assert text
-    return text
 
 
 # --- answers ---
@@ -245,76 +212,26 @@ def test_thoughts(chat_model: LoadedModel, script: Script) -> None:
         server.close()
 
 
-# --- models ---
-def test_models_by_its_client(server: Server, client: "ollama.Client") -> None:
-    (model,) = client.list().models
-    assert model.model == "tiny:latest" and model.size == server.model.n_bytes and len(model.digest or "") == 64
-    assert model.details and (model.details.family, model.details.quantization_level) == ("jamba", "Q8_0")
-    assert model.details.parameter_size == "11.40M" and model.modified_at is not None
-    (loaded,) = client.ps().models
-    assert loaded.model == "tiny:latest" and loaded.expires_at and loaded.expires_at.year > 2100
-    assert (loaded.context_length, loaded.size_vram, loaded.digest) == (512, 0, model.digest)
-    for name in ("tiny", "tiny:latest"):
-        facts = client.show(name)
-        assert facts.capabilities == ["completion", "tools"]
-        assert facts.template == server.model.chat_template.source  # type: ignore[union-attr]
-        info = facts.modelinfo or {}
-        assert info["general.architecture"] == "jamba" and info["jamba.block_count"] == 8
-        assert info["jamba.context_length"] == 512, "of the server: no request can have more"
-        assert info["tokenizer.ggml.tokens"] == [] and info["general.parameter_count"] == server.model.n_params
-    long = asked(server, "/api/show", name="tiny", verbose=True)
-    assert len(long["model_info"]["tokenizer.ggml.tokens"]) == server.model.n_vocab
-    shapes = {tensor["name"]: tensor["shape"] for tensor in long["tensors"]}
-    assert shapes["token_embd.weight"] == [256, server.model.n_vocab]
-    assert refused(server, 404, "/api/show", model="llama3") == "model 'llama3' not found: this server has tiny:latest"
-    assert refused(server, 400, "/api/show") == "model is required"
+# --- streams ---
+def test_an_answer_that_fails_is_a_line(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise HybridError("nothing to draw")
+
+    monkeypatch.setattr(Drawing, "draw", fail)
+    for path, body in (("/api/chat", {"messages": TALK}), ("/api/generate", {"prompt": "Hello"})):
+        assert lines(server, path, **body) == [{"error": "no answer could be generated: nothing to draw"}]
+        assert "nothing to draw" in refused(server, 500, path, stream=False, **body)
 
 
-def test_any_name_is_answered(server: Server) -> None:
-    """As by the other APIs: clients have names of their own."""
-    assert asked(server, "/api/generate", model="llama3", prompt="Hi", options=GREEDY)["model"] == "tiny:latest"
-
-
-@pytest.mark.parametrize("path", ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/sha256:00"])
-def test_models_do_not_change(server: Server, path: str) -> None:
-    text = refused(server, 501, path, model="llama3")
-    assert text == refused(server, 501, "/api/delete", "DELETE", model="llama3") and "`hybrid pull NAME`" in text
-
-
-def test_status(server: Server) -> None:
-    version = server.http.get("/api/version").json()
-    assert version["version"].count(".") == 2 and version["hybrid"]
-    assert server.http.head("/api/version").status_code == server.http.head("/").status_code == 200
-    program = server.http.get("/", headers={"Accept": "application/json"})
-    assert program.text == "Ollama is running" and program.headers["vary"] == "Accept"
-    for accept in ("*/*", "text/html,application/xml;q=0.9"):
-        assert "<html" in server.http.get("/", headers={"Accept": accept}).text
-    with serving(server.model, page=False) as bare:
-        assert bare.http.get("/").text == "Ollama is running" and bare.http.head("/").status_code == 200
-
-
-def test_errors_have_its_shape(server: Server) -> None:
-    assert refused(server, 404, "/api/chats") == "there is no route /api/chats. Use /api/chat."
-    assert server.http.get("/api/chat").json()["error"] == "/api/chat takes POST; found GET"
-    with serving(server.model, keys=("secret",)) as locked:
-        assert refused(locked, 401, "/api/tags", "GET") == "a key is needed: Authorization: Bearer KEY"
-
-
-# --- embeddings ---
-def test_embeddings_by_its_client(server: Server, client: "ollama.Client") -> None:
-    texts = ["how to read a file", "opening files"]
-    theirs = server.http.post("/v1/embeddings", json={"input": texts}).json()["data"]
-    found = client.embed("tiny", texts)
-    assert [list(row) for row in found.embeddings] == [one["embedding"] for one in theirs]
-    assert found.prompt_eval_count and found.total_duration
-    assert client.embed("tiny", texts[0]).embeddings[0] == found.embeddings[0]
-    assert client.embed("tiny", "").embeddings == client.embed("tiny", []).embeddings == []
-    short = np.array(client.embed("tiny", texts, dimensions=5).embeddings)
-    full = np.array(found.embeddings)[:, :5]
-    np.testing.assert_allclose(short, full / np.linalg.norm(full, axis=1, keepdims=True), rtol=1e-6)
-    old = np.array(client.embeddings("tiny", texts[0]).embedding)
-    np.testing.assert_allclose(old / np.linalg.norm(old), found.embeddings[0], rtol=1e-5)
-    assert client.embeddings("tiny", "").embedding == []
-    cut = client.embed("tiny", "word " * 600)
-    assert cut.prompt_eval_count == 512
-    assert "the context has 512" in refused(server, 400, "/api/embed", input="word " * 600, truncate=False)
+def test_lines_while_a_prompt_is_read(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no text: the client's JSON parser takes no comments."""
+    monkeypatch.setattr("hybrid.cli.serve.streaming.PING_SECONDS", 0.01)
+    go = threading.Event()
+    server.service.call(go.wait)
+    with server.http.stream("POST", "/api/chat", json={"messages": TALK, "options": GREEDY}) as response:
+        answer = response.iter_lines()
+        first = json.loads(next(answer))
+        go.set()
+        rest = [json.loads(line) for line in answer]
+    assert first["message"] == {"role": "assistant", "content": ""} and first["done"] is False
+    assert "".join(line["message"]["content"] for line in rest) == wanted(server, TALK) and rest[-1]["done"]
