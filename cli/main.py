@@ -32,7 +32,7 @@ COMMANDS = {
     "inspect": "Show the contents of a GGUF file.",
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or ask it once.",
-    "serve": "Serve a model over HTTP, with OpenAI's and Anthropic's APIs.",
+    "serve": "Serve a model over HTTP, with OpenAI's, Anthropic's and ollama's APIs.",
     "tokenize": "Show the tokens of a text.",
     "embed": "Make embeddings of texts, one vector per line.",
     "perplexity": "Measure how well a model predicts a text.",

@@ -4,6 +4,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 
 from . import cached_conversations, errors, health, metrics, openapi
 from .anthropic import messages
@@ -12,6 +13,8 @@ from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
 from .llama_server import completion, embedding, props, slots, templates, tokens
 from .models import routes as model_routes
 from .models.router import ModelRouter
+from .ollama import chat as ollama_chat
+from .ollama import embed, generate, models, status
 from .openai import chat, completions, embeddings, responses
 from .page import costs
 from .page.routes import is_page, page_routes
@@ -22,6 +25,7 @@ MODULES = (
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
+    ollama_chat, generate, embed, models, status,
     costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]
@@ -45,7 +49,7 @@ def create_app(router: ModelRouter) -> Starlette:
         Middleware(Bodies, seconds=settings.bounds.body_seconds, most=most_body(router)),
     ]
     app = Starlette(
-        routes=[*routes(ENDPOINTS), *(page_routes() if settings.page else ())],
+        routes=[*routes(ENDPOINTS), Route("/", status.status), *(page_routes() if settings.page else ())],
         middleware=middleware,
         exception_handlers={Exception: errors.handle, HTTPException: errors.handle},
     )

@@ -32,7 +32,11 @@ class RequestChat:
     continues  the last message is the beginning of the answer
     whose      owner of the texts: only this owner's earlier answers are recognized in the conversation
     UsageError, TemplateError: the template cannot write the conversation.
+
+    after: tokens of an earlier text, which the conversation follows; its answers are then not recognized later.
     """
+
+    after: Sequence[int] = ()
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class RequestChat:
 
     def prompt(self) -> Prompt:
         """The prompt as the model reads it. The vision tower reads its pictures."""
-        return self.maker.messages(self.written, self.whose)
+        return self.maker.following(self.after, self.maker.messages(self.written, self.whose))
 
     @property
     def n_tokens(self) -> int:
@@ -120,7 +124,7 @@ class RequestChat:
     def note(self, job: Job, reader: AnswerReader) -> None:
         """Remembers the tokens of an answer, so that they are reused when the client sends its message back, even with
         other whitespace in its calls and around its thoughts."""
-        if not self.written.written:
+        if not self.written.written and not self.after:
             self.maker.asker.note_written(
                 self.written, self.messages, self.asked, reader, job.ids, job.result, job.owner
             )

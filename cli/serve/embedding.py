@@ -72,6 +72,7 @@ class EncoderModel:
         self.embedder, self.encoder = embedder, embedder.encoder
         file = ModelFile(embedder.gguf, self.encoder.hparams, embedder.n_ctx, self.encoder.n_vocab)
         self.gguf, self.path, self.description = file.gguf, file.path, file.description
+        self.file_type, self.fingerprint = file.file_type, file.fingerprint
         self.n_bytes, self.n_params = file.n_bytes, file.n_params
         self.pooling, self.n_embd = embedder.pooling, embedder.n_embd
         self.n_ctx, self.n_ctx_train, self.n_vocab = embedder.n_ctx, self.encoder.n_ctx, self.encoder.n_vocab
@@ -117,14 +118,17 @@ class Embedding:
         self.n_tokens, self.n_passes = 0, 0  # tokens read, and steps taken
         self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
 
-    def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
-        """The tokens of each text; call it in a thread. RequestError, UsageError: too many, or an invalid text."""
+    def tokens(self, texts: Sequence[Text], *, truncate: bool = False) -> list[list[int]]:
+        """The tokens of each text; call it in a thread. truncate: cut texts to the context.
+
+        RequestError, UsageError: too many, or an invalid text.
+        """
         if not texts:
             raise RequestError("input: expected a text or tokens, found an empty list", param="input")
         if len(texts) > MOST_TEXTS:
             raise RequestError(f"{len(texts)} texts, this server takes {MOST_TEXTS} at a time", param="input")
         source = self.source
-        ids = text_ids(source.tokenizer, texts, source.n_ctx, truncate=False, has_context=True)
+        ids = text_ids(source.tokenizer, texts, source.n_ctx, truncate=truncate, has_context=True)
         check_ids(ids, source.n_ctx, source.n_vocab)
         if (n := sum(map(len, ids))) > MOST_TOKENS:
             raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param="input")

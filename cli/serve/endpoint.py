@@ -36,6 +36,7 @@ class Endpoint:
     failures    statuses besides the usual ones
     is_refusal  the route exists only to say that it is not supported, and is not documented
     media       media type of the answer, for the OpenAPI document
+    streams     media type of an answer that is streamed, for the same
     """
 
     paths: tuple[str, ...]
@@ -45,6 +46,7 @@ class Endpoint:
     of_encoders: bool = False
     of_server: bool = False
     media: str = "application/json"
+    streams: str = "text/event-stream"
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads: type[Strict] | None = None
     failures: tuple[int, ...] = ()

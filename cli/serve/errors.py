@@ -20,16 +20,8 @@ from hybrid.infer.answers.constraints.forms import TooManyFormsError
 from hybrid.quant.ggml.errors import HybridError, PictureError, TemplateError, UsageError, shown
 
 LONGEST_PATH = 80  # characters of a path that a message shows
-# routes of ollama and of OpenAI's servers -> ours for the same purpose
+# routes of OpenAI's servers -> ours for the same purpose
 OTHERS = {
-    "/api/chat": "POST /v1/chat/completions, as OpenAI has it",
-    "/api/generate": "POST /v1/completions, as OpenAI has it",
-    "/api/embed": "POST /v1/embeddings, as OpenAI has it",
-    "/api/embeddings": "POST /v1/embeddings, as OpenAI has it",
-    "/api/tags": "GET /v1/models, as OpenAI has it",
-    "/api/show": "GET /props, as llama-server has it",
-    "/api/ps": "GET /slots, as llama-server has it",
-    "/api/version": "GET /version",
     "/v1/engines": "GET /v1/models",
     "/v1": "GET /v1/models, POST /v1/chat/completions and others; GET /openapi.json lists all routes",
 }
@@ -150,6 +142,7 @@ SHAPES = {  # prefix of a path -> shape; other paths have OpenAI's
     "/v1/messages": ErrorShape(
         "AnthropicError", _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)), _anthropics
     ),
+    "/api/": ErrorShape("OllamaError", _object(error=_TEXT), lambda _, error: {"error": error["message"]}),
 }
 
 

@@ -173,6 +173,16 @@ class Maker:
             return Prompt(self.model.tokenizer.encode(text, add_special=False, parse_special=not plain))
         return self.asker.text(text, plain=plain, owner=whose.owner, drawn=whose.drawn, seen=pictures)
 
+    def following(self, after: Sequence[int], prompt: Prompt) -> Prompt:
+        """The prompt after the tokens of an earlier text; its answers are then not recognized later. RequestError: it
+        has pictures."""
+        if not after:
+            return prompt
+        if prompt.pictures:
+            raise RequestError("context and pictures exclude each other", param="context")
+        bos = self.model.tokenizer.bos
+        return Prompt([*after, *prompt.ids[bos is not None and prompt.ids[:1] == [bos] :]])
+
     def check_number(self, prompts: list[Any]) -> None:
         """RequestError: more prompts than the server can answer at a time."""
         if len(prompts) > self.most:

@@ -114,8 +114,9 @@ def _answer(each: Endpoint) -> dict[str, Any]:
     content: dict[str, Any] = {each.media: {}}
     description = "The answer."
     if each.schema is not None and "stream" in each.schema.model_fields:
-        content["text/event-stream"] = {}
-        description = "The answer; with stream = true as server-sent events, while it is generated."
+        content[each.streams] = {}
+        described = {"text/event-stream": "server-sent events", "application/x-ndjson": "lines of JSON"}[each.streams]
+        description = f"The answer; with stream = true as {described}, while it is generated."
     return {"description": description, "content": content}
 
 

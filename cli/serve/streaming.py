@@ -1,9 +1,10 @@
-"""The answers of one request as a response: whole, or as server-sent events while they are sampled."""
+"""The answers of one request as a response: whole, or as a stream while they are sampled."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -26,8 +27,24 @@ PING_SECONDS = 5.0
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class StreamFormat:
+    """The format of a stream.
+
+    media  its media type
+    ping   sent while a prompt is read, so that proxies and clients do not time out
+    """
+
+    media: str
+    ping: str
+
+
+SSE = StreamFormat("text/event-stream", ": a prompt is being read\n\n")
+
+
 class AnswerShape(Protocol):
-    """How one API writes the answers of a request. `index`: of the job; events are made by `event`."""
+    """How one API writes the answers of a request. `index`: of the job; events are texts in the stream's
+    format, for server-sent events made by `event`."""
 
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """The body of a response, from the pieces of all finished jobs."""
@@ -70,11 +87,12 @@ async def respond(
     stream: bool,
     watcher: Watcher | None = None,
     splits: Sequence[Split] = (),
+    form: StreamFormat = SSE,
 ) -> Response:
     """Submits the jobs and returns the response. BusyError, UsageError, RequestError: no job is left running.
 
     splits: readers of the answers. In a stream the shape pushes pieces into them; their `end` is called before the
-    shape's `ending`.
+    shape's `ending`. form: of a stream.
     """
     await check_pins(served, jobs)
     limit = time_limit(request, served.settings.timeout)
@@ -84,8 +102,8 @@ async def respond(
         connection.bound_unsent()
     answering.submit()
     if stream:
-        events = _events(answering, shape, watcher, splits)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        events = _events(answering, shape, watcher, splits, form.ping)
+        return StreamingResponse(events, media_type=form.media, headers={"Cache-Control": "no-cache"})
     try:
         pieces: list[list[TextPiece]] = [[] for _ in jobs]
 
@@ -142,7 +160,7 @@ def _told(shape: AnswerShape, news: Event) -> Iterable[str]:
 
 
 async def _events(
-    answering: RequestJobs, shape: AnswerShape, watcher: Watcher | None, splits: Sequence[Split]
+    answering: RequestJobs, shape: AnswerShape, watcher: Watcher | None, splits: Sequence[Split], ping: str
 ) -> AsyncIterator[str]:
     """The events of a stream. Starlette closes this generator when the client goes."""
     waiting: asyncio.Future[Any] | None = None
@@ -154,7 +172,7 @@ async def _events(
             waiting = waiting or asyncio.ensure_future(anext(told, None))
             done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)
             if not done:
-                yield ": a prompt is being read\n\n"  # a comment, so that proxies and clients do not time out
+                yield ping
                 continue
             news, waiting = waiting.result(), None
             if news is None:

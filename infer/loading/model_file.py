@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
 
+def file_type_of(gguf: GGUFFile) -> str:
+    """Display name of general.file_type, or of the type of most weights when the key is absent or unknown; "" without
+    weights."""
+    number = gguf.get("general.file_type", None)
+    try:
+        return FileType(number if isinstance(number, int) else -1).name
+    except ValueError:
+        sizes: dict[str, int] = {}
+        for t in gguf.tensors.values():
+            sizes[t.type.name] = sizes.get(t.type.name, 0) + t.nbytes
+        return max(sizes, key=lambda k: sizes[k], default="")
+
+
 class ModelFile:
     """A GGUF file with the adapters that are applied to it.
 
@@ -41,15 +54,8 @@ class ModelFile:
 
     @property
     def file_type(self) -> str:
-        """Display name of general.file_type, or of the type of most weights when the key is absent or unknown."""
-        number = self.gguf.get("general.file_type", None)
-        try:
-            return FileType(number if isinstance(number, int) else -1).name
-        except ValueError:
-            sizes: dict[str, int] = {}
-            for t in self.gguf.tensors.values():
-                sizes[t.type.name] = sizes.get(t.type.name, 0) + t.nbytes
-            return max(sizes, key=lambda k: sizes[k])
+        """See `file_type_of`."""
+        return file_type_of(self.gguf)
 
     @property
     def description(self) -> str:

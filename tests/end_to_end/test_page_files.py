@@ -132,8 +132,9 @@ def test_only_reading_is_open_without_a_key(model: LoadedModel) -> None:
 
 def test_no_page(model: LoadedModel) -> None:
     with serving(model, page=False) as server:
-        for path in ("/", "/state", "/page/app.js"):
+        for path in ("/state", "/page/app.js"):
             assert server.http.get(path).status_code == 404
+        assert server.http.get("/").text == "Ollama is running"
         assert server.http.get("/v1/models").status_code == 200
     with serving(model, page=False, keys=("secret",)) as server:
         assert server.http.get("/").status_code == 401

@@ -141,9 +141,7 @@ def test_what_is_refused_is_named(server: Server) -> None:
     for wrong, says in {
         "/nothing": "there is no route /nothing. GET /openapi.json lists all routes.",
         "/v1/chat/completion": "there is no route /v1/chat/completion. Use /v1/chat/completions.",
-        "/api/chat": "there is no route /api/chat. Use POST /v1/chat/completions, as OpenAI has it.",
-        "/api/generate/": "there is no route /api/generate/. Use POST /v1/completions, as OpenAI has it.",
-        "/api/tags": "there is no route /api/tags. Use GET /v1/models, as OpenAI has it.",
+        "/v1/engines/": "there is no route /v1/engines/. Use GET /v1/models.",
     }.items():
         assert (error := server.http.post(wrong, json={}).json()["error"])["code"] == 404
         assert error["message"] == says

@@ -21,7 +21,15 @@ WORDS = ("zyzzyvas", "quokkabell", "oxbowlake")  # words that only the first key
 SECRET = " ".join(WORDS)
 COUNTS = ("cached_tokens", "reused", "cache_read_input_tokens", "cache_n", "drawn")
 # routes that generate, and routes that only read a conversation; each gets its own text
-DRAWING = ("/v1/completions", "/completion", "/v1/chat/completions", "/v1/responses", "/v1/messages")
+DRAWING = (
+    "/v1/completions",
+    "/completion",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/api/chat",
+    "/api/generate",
+)
 LOOKING = (
     "/page/costs",
     "/v1/messages/count_tokens",
@@ -31,6 +39,9 @@ LOOKING = (
     "/v1/embeddings",
     "/embedding",
     "/detokenize",
+    "/api/embed",
+    "/api/embeddings",
+    "/api/show",
 )
 
 
@@ -47,6 +58,11 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/v1/chat/completions": {"messages": messages, "max_tokens": 2},
         "/v1/responses": {"input": text, "max_output_tokens": 2},
         "/v1/messages": {"messages": messages, "max_tokens": 2},
+        "/api/chat": {"messages": messages, "stream": False, "options": {"num_predict": 2}},
+        "/api/generate": {"prompt": text, "stream": False, "options": {"num_predict": 2}},
+        "/api/embed": {"input": text},
+        "/api/embeddings": {"prompt": text},
+        "/api/show": {"model": "tiny"},
         "/page/costs": {"conversations": [{"messages": messages}]},
         "/tokenize": {"content": text},
         "/v1/embeddings": {"input": text},

@@ -63,7 +63,11 @@ def test_schemas_are_those_that_check(document: Any) -> None:
     posted = document["paths"]["/v1/completions"]["post"]
     assert posted["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/CompletionRequest")
     assert set(posted["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
-    for path, name in (("/v1/completions", "Error"), ("/v1/messages", "AnthropicError")):
+    chat = document["paths"]["/api/chat"]["post"]["responses"]["200"]
+    assert (
+        set(chat["content"]) == {"application/json", "application/x-ndjson"} and "lines of JSON" in chat["description"]
+    )
+    for path, name in (("/v1/completions", "Error"), ("/v1/messages", "AnthropicError"), ("/api/chat", "OllamaError")):
         refused = document["paths"][path]["post"]["responses"]["400"]["content"]["application/json"]
         assert refused["schema"]["$ref"].endswith(f"/{name}")
 
@@ -83,7 +87,7 @@ def test_keys_are_in_it(document: Any, files: dict[str, Path]) -> None:
 
 
 # they have the many fields of /v1/completions
-ALIKE = ["/v1/chat/completions", "/v1/responses", "/completion", "/apply-template", "/page/costs"]
+ALIKE = ["/v1/chat/completions", "/v1/responses", "/completion", "/apply-template", "/page/costs", "/api/chat"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from http_server import serving
+from http_server import WAIT, serving
 from seeing_server import FIRST, N_PICTURE, SECOND, TEXT, Seeing, data_url, image, picture, text_of, user
 
 from hybrid.cli.serve.pictures.prompts import MARKER
@@ -86,6 +86,30 @@ def test_anthropics_client(server: Seeing, claude: "anthropic.Anthropic") -> Non
         n = claude.messages.count_tokens(model="tiny", messages=talk).input_tokens
         assert n == want["usage"]["prompt_tokens"]
         assert answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0) == n
+
+
+def test_ollamas_client(server: Seeing) -> None:
+    ollama = pytest.importorskip("ollama")
+    want = server.ask([user(image(), TEXT)])
+    options, raw = {"temperature": 0, "num_predict": 6}, base64.b64encode(FIRST).decode()
+    with ollama.Client(host=server.url, timeout=WAIT) as client:
+        for picture in (FIRST, raw):
+            message = {"role": "user", "content": TEXT["text"], "images": [picture]}
+            answer = client.chat("tiny", [message], options=options)
+            assert answer.message.content == text_of(want)
+            assert answer.prompt_eval_count == want["usage"]["prompt_tokens"]
+        answer = client.generate("tiny", TEXT["text"], images=[FIRST], options=options)
+        assert answer.response == text_of(want) and answer.context is None, "no client may name a picture's tokens"
+        marked = client.generate("tiny", "Look: [img-0] there", images=[FIRST], raw=True, options=options).response
+        before = client.generate("tiny", "there", images=[FIRST], raw=True, options=options).response
+        assert "vision" in client.show("tiny").capabilities
+    item = {"data": raw, "id": 7}
+    for prompt, found in (("Look: [img-7] there", marked), ("[img-7]there", before)):
+        body = {"prompt": prompt, "image_data": [item], "n_predict": 6, "temperature": 0}
+        assert server.http.post("/completion", json=body).json()["content"] == found
+    wrong = {"messages": [{"role": "user", "content": "", "images": ["@"]}]}
+    error = server.http.post("/api/chat", json=wrong).json()["error"]
+    assert error.startswith("the picture at messages.0.images.0: ")
 
 
 def test_langchain(server: Seeing) -> None:

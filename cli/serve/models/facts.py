@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hybrid.infer.architectures import ENCODERS
+from hybrid.infer.loading.model_file import file_type_of
 from hybrid.pipeline.vision_files import vision_of
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.split import open_gguf
@@ -16,13 +17,16 @@ _known: "OrderedDict[tuple[str, int, int], FileFacts]" = OrderedDict()
 
 @dataclass(frozen=True)
 class FileFacts:
-    """nbytes: of all parts of the file; trouble: why the file cannot be read."""
+    """nbytes: of all parts of the file; modified: when it was written; trouble: why the file cannot be read."""
 
     architecture: str = ""
     nbytes: int = 0
     n_params: int = 0
     n_vocab: int = 0
     n_ctx_train: int = 0
+    n_embd: int = 0
+    file_type: str = ""
+    modified: float = 0.0
     is_encoder: bool = False
     sees: bool = False
     is_adapter: bool = False
@@ -49,7 +53,7 @@ def _read(path: Path) -> FileFacts:
             if gguf.get("general.type", "") == "adapter":
                 return FileFacts(is_adapter=True, trouble=f"{path.name} is an adapter, not a model.")
             arch = str(gguf.get("general.architecture", ""))
-            context = gguf.get(f"{arch}.context_length", 0)
+            context, width = gguf.get(f"{arch}.context_length", 0), gguf.get(f"{arch}.embedding_length", 0)
             tokens = gguf.get("tokenizer.ggml.tokens", ())
             return FileFacts(
                 architecture=arch,
@@ -57,6 +61,9 @@ def _read(path: Path) -> FileFacts:
                 n_params=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()),
                 n_vocab=len(tokens) if hasattr(tokens, "__len__") else 0,
                 n_ctx_train=context if isinstance(context, int) else 0,
+                n_embd=width if isinstance(width, int) else 0,
+                file_type=file_type_of(gguf),
+                modified=path.stat().st_mtime,
                 is_encoder=arch in ENCODERS,
                 sees=arch not in ENCODERS and vision_of(path) is not None,
             )

@@ -116,13 +116,14 @@ class ModelRouter:
     def named(self, name: str) -> ModelEntry:
         """The model that has this name, also where every name means the one model. RequestError: no model has it."""
         entry = self.find(name)
-        if not entry.is_called(name):
+        if self._called(name) is not entry:
             raise RequestError(f"model: there is no {shown(name)} here, only {entry.name}", param="model", status=404)
         return entry
 
     def _called(self, name: str) -> ModelEntry | None:
-        own = next((entry for entry in self.entries if entry.name == name), None)
-        return own or next((entry for entry in self.entries if entry.is_called(name)), None)
+        names = (name, name.removesuffix(":latest"))  # ollama's clients add that
+        own = next((entry for entry in self.entries if entry.name in names), None)
+        return own or next((entry for entry in self.entries if any(map(entry.is_called, names))), None)
 
     def _near(self, name: str) -> str:
         import difflib  # slow to import

@@ -51,11 +51,14 @@ class Answers:
     notes: tuple[str, ...] = ()
 
 
-def answers_of(maker: Maker, request: ChatRequest, whose: Client, think: bool | None = None) -> Answers:
-    """Makes n answers to a conversation. think: see chat_of."""
+def answers_of(
+    maker: Maker, request: ChatRequest, whose: Client, think: bool | None = None, after: Sequence[int] = ()
+) -> Answers:
+    """Makes n answers to a conversation. think: see chat_of; after: see RequestChat."""
     if request.top_logprobs and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
     chat = chat_of(maker, request, whose, think=think)
+    chat.after = after
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_top = (request.top_logprobs or 0) if request.logprobs else None
     rules = chat.rules(request, request.most_thoughts)

@@ -82,9 +82,20 @@ def _text(given: Any, tokenizer: Tokenizer) -> Text:
 
 
 async def vectors(
-    served: Served, request: Request, texts: list[Text], encoding: str, *, normalize: bool
+    served: Served,
+    request: Request,
+    texts: list[Text],
+    encoding: str,
+    *,
+    normalize: bool,
+    truncate: bool = False,
+    dimensions: int | None = None,
 ) -> tuple[list[Any], int]:
-    """Vectors in the requested encoding, and the number of tokens. Ends when the client goes."""
+    """Vectors in the requested encoding, and the number of tokens. Ends when the client goes.
+
+    truncate    cut texts to the context, instead of an error
+    dimensions  only the first values of each vector, which have length 1 again; None: all
+    """
     embedding = served.embedding
     if embedding is None:
         raise RequestError("this server was started without a sequence for embeddings", status=501)
@@ -92,10 +103,18 @@ async def vectors(
         if isinstance(text, str):
             served.maker.check_length(text)
     async with time_limit(request, served.settings.timeout).kept():
-        ids = await in_thread(request, embedding.tokens, texts)
+        ids = await in_thread(request, embedding.tokens, texts, truncate=truncate)
         rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
     n = sum(map(len, ids))
-    return await run_in_threadpool(_encoded, rows, encoding), n
+    return await run_in_threadpool(_encoded, _shortened(rows, dimensions), encoding), n
+
+
+def _shortened(rows: np.ndarray, dimensions: int | None) -> np.ndarray:
+    if dimensions is None or dimensions >= rows.shape[1]:
+        return rows
+    kept = rows[:, :dimensions]
+    lengths = np.sqrt(np.sum(kept.astype(np.float64) ** 2, axis=1, keepdims=True))
+    return np.asarray(kept / np.where(lengths == 0, 1, lengths), np.float32)
 
 
 def _encoded(rows: np.ndarray, encoding: str) -> list[Any]:
