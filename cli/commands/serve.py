@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from ..serve.backend import ServedModel
     from ..serve.embedding import EncoderModel, EncoderService
     from ..serve.jobs import Maker, ServerDefaults
+    from ..serve.openai.stored import StoredResponses
     from ..serve.served import Served
 
 
 PICTURES_SHARE = 16  # of the bytes on disk one part is for features of pictures
+RESPONSES_SHARE = 16  # and one for stored responses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,12 +96,13 @@ def serve(
     options = loading.options()
     workers.check(loading.machine.pinning)
     vision.check()
-    fetcher = urls.fetcher()
+    fetcher, responses = urls.fetcher(), budget // RESPONSES_SHARE
     with (
         _listening(address) as listener,
         _loaded(model, options, capacity.parallel, pooling, workers, guessing) as loaded,
-        kept(loaded, keeping.state_dir, budget - (share := _share(loaded, vision, budget))) as store,
+        kept(loaded, keeping.state_dir, budget - (share := _share(loaded, vision, budget)) - responses) as store,
         _eyes(loaded, vision, keeping.state_dir, share) as eyes,
+        closing(_stored(keeping.state_dir, responses)) as stored,
     ):
         name, told = alias or models.name_of(model), Log(log)
         where = listening.url(listener, address.host)
@@ -117,7 +120,7 @@ def serve(
                 service, maker, name, keys=keys, shared=clients.share_between_keys, cors=tuple(clients.cors or ()),
                 store=store, hosts=listening.own_hosts(listener, address.host), timeout=times.timeout or None,
                 bounds=Bounds.of(capacity.most), pooling=_pooling(pooling), slots=visible.show_slots,
-                page=visible.show_page, log=None if log is LogKind.OFF else told.request,
+                page=visible.show_page, log=None if log is LogKind.OFF else told.request, stored=stored,
             )  # fmt: skip
             _run(served, listener, told, times.grace)
 
@@ -234,6 +237,15 @@ def kept(model: "LoadedModel | EncoderModel", folder: Path | None, budget: int) 
         yield store
     finally:
         store.folder.close()
+
+
+def _stored(folder: Path | None, budget: int) -> "StoredResponses":
+    """The responses that clients can fetch. folder, budget: of --state-dir; UsageError: nothing can be kept there."""
+    from ..serve.openai.stored import BUDGET, StoredResponses
+
+    if folder is None:
+        return StoredResponses()
+    return StoredResponses(folder / "responses", min(BUDGET, budget), lambda line: console.note(f"warning: {line}"))
 
 
 def _maker(model: "ServedModel", source: str | None, most: int, speculate: bool, defaults: "ServerDefaults") -> "Maker":

@@ -10,7 +10,7 @@ from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
 from .llama_server import completion, embedding, props, slots, templates, tokens
-from .openai import chat, completions, embeddings, responses
+from .openai import chat, completions, embeddings, responses, responses_by_id
 from .page import costs
 from .page.routes import is_page, page_routes
 from .request_log import Logged
@@ -18,7 +18,7 @@ from .served import Served
 
 MODULES = (
     health, metrics, cached_conversations, openapi,
-    chat, completions, responses, embeddings,
+    chat, completions, responses, responses_by_id, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
     costs,

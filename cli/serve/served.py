@@ -15,6 +15,8 @@ from .cache_contents import CacheFigures
 from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
+from .openai.background import BackgroundAnswers
+from .openai.stored import StoredResponses
 from .request_log import RequestLog
 from .warning_log import WarningLog
 
@@ -39,6 +41,8 @@ class Served:
     stopping  new requests are refused
     counting  lock for counting the tokens of a conversation: one at a time
     told      warnings that were logged, by client
+    stored    responses that clients can fetch and continue
+    background  those of them that are answered without a connection
 
     threads   prepare requests whose pictures wait for each other; None: no request does
     embedding makes embeddings; None: the model was loaded without a sequence for them
@@ -64,6 +68,8 @@ class Served:
     held: CacheFigures = field(default_factory=CacheFigures)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
     told: WarningLog = field(default_factory=WarningLog)
+    stored: StoredResponses = field(default_factory=StoredResponses)
+    background: BackgroundAnswers = field(default_factory=BackgroundAnswers)
 
     def __post_init__(self) -> None:
         most = SPARE_THREADS + self.maker.most
