@@ -112,7 +112,9 @@ def serve(
             console.note("warning: the model takes no pictures, so none are fetched from URLs")
         _announce(told, loaded, name, capacity, where, sees=eyes is not None)
         params = sampling.params(loaded.gguf.metadata)
-        defaults = ServerDefaults(answers.n_predict, params, answers.context_shift, asked.think, asked.budget)
+        defaults = ServerDefaults(
+            answers.n_predict, params, answers.context_shift, asked.think, asked.budget, answers.spm_infill
+        )
         maker = _maker(loaded, source, capacity.most, guessing.given, defaults)
         maker.sight = Sight(eyes, fetcher)
         with closing(_service(loaded, capacity, store)) as service:

@@ -31,6 +31,7 @@ LOOKING = (
     "/v1/embeddings",
     "/embedding",
     "/detokenize",
+    "/infill",
 )
 
 
@@ -52,6 +53,7 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/v1/embeddings": {"input": text},
         "/embedding": {"content": text},
         "/detokenize": {"tokens": [5, 6, 7]},
+        "/infill": {"input_prefix": text, "input_suffix": text},
     }.get(path, {"messages": messages})
 
 
