@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,7 @@ from ..serve.log import Log, LogKind
 if TYPE_CHECKING:
     from ..serve.models.given import GivenModels
     from ..serve.models.router import ModelRouter
+    from ..serve.openai.stored import StoredResponses
     from ..serve.opening import ModelSetup
     from ..serve.served import Served
 
@@ -100,7 +101,7 @@ def serve(
     idle = None if many.idle is None else seconds_of(many.idle, "--idle")
     memory = None if many.memory is None else parse_size(many.memory, "--memory")
     tables = [] if many.models_file is None else read_tables(many.models_file)
-    with _listening(address) as listener:
+    with _listening(address) as listener, closing(_stored(keeping)) as stored:
         told = Log(log)
         where = listening.url(listener, address.host)
         if not listening.is_local(listener) and not keys:
@@ -109,7 +110,7 @@ def serve(
             keys=keys, shared=clients.share_between_keys, cors=tuple(clients.cors or ()),
             hosts=listening.own_hosts(listener, address.host), timeout=times.timeout or None,
             bounds=Bounds.of(capacity.most), slots=visible.show_slots, page=visible.show_page,
-            log=None if log is LogKind.OFF else told.request,
+            log=None if log is LogKind.OFF else told.request, stored=stored,
         )  # fmt: skip
         given = GivenModels(
             named, many.models_dir, many.all_here, tables, setup, settings, idle, console.SCREEN, alias=alias
@@ -117,6 +118,17 @@ def serve(
         with _routed(given, told, memory, is_one=is_one) as router:
             _announce(told, router, capacity, where)
             _run(router, listener, told, times.grace)
+
+
+def _stored(keeping: Keeping) -> "StoredResponses":
+    """The responses that clients can fetch. UsageError: nothing can be kept in the folder of --state-dir."""
+    from ..serve.openai.stored import BUDGET, StoredResponses
+    from ..serve.opening import RESPONSES_SHARE
+
+    if keeping.state_dir is None:
+        return StoredResponses()
+    budget = min(BUDGET, keeping.nbytes() // RESPONSES_SHARE)
+    return StoredResponses(keeping.state_dir / "responses", budget, lambda line: console.note(f"warning: {line}"))
 
 
 def _check_for_several(setup: "ModelSetup", alias: str | None) -> None:

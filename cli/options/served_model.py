@@ -43,6 +43,9 @@ class ServedAnswers:
             help="When the context is full, drop its older half from the attention layers and continue.",
         ),
     ] = False
+    spm_infill: Annotated[
+        bool, typer.Option("--spm-infill", help="Where an answer fills a gap, the model reads the text after it first.")
+    ] = False
     chat_template: TemplateChoice = None
     thoughts: Thoughts = field(default_factory=Thoughts)
 

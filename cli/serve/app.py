@@ -10,21 +10,21 @@ from . import cached_conversations, errors, health, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
-from .llama_server import completion, embedding, props, slots, templates, tokens
+from .llama_server import completion, embedding, infill, props, slots, templates, tokens
 from .models import routes as model_routes
 from .models.router import ModelRouter
 from .ollama import chat as ollama_chat
 from .ollama import embed, generate, models, status
-from .openai import chat, completions, embeddings, responses
+from .openai import chat, completions, embeddings, responses, responses_by_id
 from .page import costs
 from .page.routes import is_page, page_routes
 from .request_log import Logged
 
 MODULES = (
     health, model_routes, metrics, cached_conversations, openapi,
-    chat, completions, responses, embeddings,
+    chat, completions, responses, responses_by_id, embeddings,
     messages,
-    completion, props, templates, tokens, slots, embedding,
+    completion, infill, props, templates, tokens, slots, embedding,
     ollama_chat, generate, embed, models, status,
     costs,
 )  # fmt: skip

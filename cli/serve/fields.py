@@ -99,8 +99,8 @@ class AnswerFields(SamplerFields, FormFields):
     n_discard: Ignored
     n_cache_reuse: Ignored
     sse_ping_interval: Ignored
-    # only these defaults are accepted
     n_indent: int = 0
+    # only this default is accepted
     lora: list[Any] | None = None
 
     @property
@@ -115,17 +115,14 @@ class AnswerFields(SamplerFields, FormFields):
         return list(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop or ()))
 
     def unheeded(self) -> Iterator[tuple[str, str]]:
-        """Adds empty stop strings."""
+        """Adds empty stop strings, and a least indentation."""
         yield from super().unheeded()
         if self.stop is not None and "" in ([self.stop] if isinstance(self.stop, str) else self.stop):
             yield "stop", "an empty text ends no answer"
+        if self.n_indent > 0:
+            yield "n_indent", "lines may be indented less"
 
     def check(self) -> None:
         """RequestError: the request asks for something that this server cannot do."""
-        wanted = {
-            "n_indent": self.n_indent > 0,
-            "lora": bool(self.lora),
-        }
-        for name, asked in wanted.items():
-            if asked:
-                raise RequestError(f"{name}: this server cannot do that yet", param=name)
+        if self.lora:
+            raise RequestError("lora: this server cannot do that yet", param="lora")

@@ -41,6 +41,7 @@ class ServerDefaults:
     context_shift  whether a full context drops older tokens, or ends the answer
     think          whether the model thinks before it answers; None: as the template decides
     think_budget   limit on tokens of thoughts; None: no limit
+    suffix_first   in prompts with a gap the text after it comes first
     """
 
     n_predict: int | None = None
@@ -48,6 +49,7 @@ class ServerDefaults:
     context_shift: bool = False
     think: bool | None = None
     think_budget: int | None = None
+    suffix_first: bool = False
 
 
 def check_tokens(ids: Sequence[int], n_vocab: int) -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .pictures.fetching import Fetcher
 
 PICTURES_SHARE = 16  # of the bytes on disk one part is for features of pictures
+RESPONSES_SHARE = 16  # and one for stored responses
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def opened(setup: ModelSetup, name: str, settings: ServerSettings, reporter: "Re
     with ExitStack() as stack:
         model = stack.enter_context(_loaded(setup, reporter))
         share = _share(model, setup.vision, budget)
-        store = stack.enter_context(_kept(model, folder, budget - share, reporter))
+        store = stack.enter_context(_kept(model, folder, budget - share - budget // RESPONSES_SHARE, reporter))
         eyes = stack.enter_context(_eyes(model, setup.vision, folder, share, reporter))
         if setup.fetcher is not None and eyes is None:
             reporter.note("warning: the model takes no pictures, so none are fetched from URLs")
@@ -170,7 +171,9 @@ def _maker(model: "LoadedModel | EncoderModel", setup: ModelSetup, eyes: "Eyes |
     """The maker of jobs. TemplateError, UsageError: this model cannot have the template or an option."""
     asked, answers = setup.answers.asked(), setup.answers
     params = setup.sampling.params(model.gguf.metadata)
-    defaults = ServerDefaults(answers.n_predict, params, answers.context_shift, asked.think, asked.budget)
+    defaults = ServerDefaults(
+        answers.n_predict, params, answers.context_shift, asked.think, asked.budget, answers.spm_infill
+    )
     template = chosen_template(answers.chat_template, model.chat_template, model.gguf, model.tokenizer)
     maker = Maker(model, template, setup.capacity.most, setup.guessing.given, defaults, Sight(eyes, setup.fetcher))
     if (asked.think or asked.budget is not None) and (template is None or maker.dialect.format.thoughts is None):

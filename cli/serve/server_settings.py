@@ -1,10 +1,12 @@
-"""Settings of a whole server, the same for all of its models."""
+"""What all models of a server share: settings, and the responses that clients can fetch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .connections import Bounds
+from .openai.background import BackgroundAnswers
+from .openai.stored import StoredResponses
 
 if TYPE_CHECKING:
     from .request_log import RequestLog
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Who may use the server, its limits, and the routes that it shows.
+    """Who may use the server, its limits, the routes that it shows, and stored responses.
 
     keys      every request except /health must send one of them; empty: no keys
     shared    all keys share the kept texts; otherwise a text belongs to the key that sent it
@@ -23,6 +25,9 @@ class ServerSettings:
     slots     whether GET /slots shows requests in progress
     page      whether GET / is a web page
     log       called with every finished request
+
+    stored      responses that clients can fetch and continue
+    background  those of them that are answered without a connection
     """
 
     keys: tuple[str, ...] = ()
@@ -34,3 +39,5 @@ class ServerSettings:
     slots: bool = True
     page: bool = True
     log: "Callable[[RequestLog], None] | None" = None
+    stored: StoredResponses = field(default_factory=StoredResponses)
+    background: BackgroundAnswers = field(default_factory=BackgroundAnswers)

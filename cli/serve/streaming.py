@@ -102,8 +102,8 @@ async def respond(
         connection.bound_unsent()
     answering.submit()
     if stream:
-        events = _events(answering, shape, watcher, splits, form.ping)
-        return StreamingResponse(events, media_type=form.media, headers={"Cache-Control": "no-cache"})
+        told = events(answering, shape, watcher, splits, form.ping)
+        return StreamingResponse(told, media_type=form.media, headers={"Cache-Control": "no-cache"})
     try:
         pieces: list[list[TextPiece]] = [[] for _ in jobs]
 
@@ -159,7 +159,7 @@ def _told(shape: AnswerShape, news: Event) -> Iterable[str]:
     return shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece)
 
 
-async def _events(
+async def events(
     answering: RequestJobs, shape: AnswerShape, watcher: Watcher | None, splits: Sequence[Split], ping: str
 ) -> AsyncIterator[str]:
     """The events of a stream. Starlette closes this generator when the client goes."""

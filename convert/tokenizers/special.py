@@ -14,6 +14,7 @@ from ..checkpoint.config import kind_of
 from .vocabulary import ID_KEYS, Vocabulary
 
 _KINDS = tuple(kind for kind in ID_KEYS if kind != "eot")
+_CODE_LLAMA_END = "▁<EOT>"  # ends what is filled into a gap
 # Tokens that end a turn, where a template uses them and nothing else says so.
 _END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom|>", "<|eot|>", "<|end|>",
                 "<turn|>")  # fmt: skip
@@ -230,3 +231,5 @@ def _find_end_of_turn(vocabulary: Vocabulary, folder: Path, id_of: dict[str, int
         if token is not None and text in template and token != eos and vocabulary.types[token] == TokenType.CONTROL:
             vocabulary.ids["eot"] = token
             return
+    if _CODE_LLAMA_END in id_of:
+        vocabulary.ids["eot"] = id_of[_CODE_LLAMA_END]

@@ -15,21 +15,19 @@ import re
 import shutil
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
 
-from hybrid.quant.ggml.errors import StateError, UsageError, shown
-from hybrid.quant.ggml.replacing import remove_unfinished, replace_file
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.replacing import remove_unfinished
 
+from .documents import read_document, write_document
 from .store_file import DIGEST_BYTES, VERSION
 
 _NAMES = re.compile(r"[0-9a-f]{32}(-[0-9]{1,10}\.kv|\.state)")
 _KEYS = re.compile(r"cache-[0-9a-f]{32}")
-_DOCUMENT = b"hybrid document 1 "
-MOST_DOCUMENT = 256 << 20  # bytes: a larger document counts as damaged
 
 
 def key_of(*what: str) -> bytes:
@@ -131,29 +129,11 @@ class StoreFolder:
         """Store a JSON value under a name that the program chose. After an OSError the older one is still there."""
         # in many small steps: during `dumps` no other Python thread would run
         parts = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
-        data = "".join(parts).encode("utf-8", "surrogatepass")
-        head = _DOCUMENT + b"%08x %d\n" % (zlib.crc32(data), len(data))
-        replace_file(self._document(name), [head, data])
+        write_document(self._document(name), "".join(parts).encode("utf-8", "surrogatepass"))
 
     def read_json(self, name: str) -> Any:
         """The value stored under a name, or None. Raises StateError if it is damaged."""
-        path = self._document(name)
-        try:
-            with path.open("rb") as file:
-                head = file.readline(80)
-                crc, n = head.removeprefix(_DOCUMENT).split() if head.startswith(_DOCUMENT) else (b"", b"")
-                if not n.isdigit() or int(n) > min(MOST_DOCUMENT, os.fstat(file.fileno()).st_size):
-                    raise ValueError
-                data = file.read(int(n) + 1)
-            if len(data) != int(n) or zlib.crc32(data) != int(crc, 16):
-                raise ValueError
-            return json.loads(data.decode("utf-8", "surrogatepass"))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StateError(f"{path.name} cannot be read: {error.strerror or error}.") from None
-        except (ValueError, RecursionError):
-            raise StateError(f"{path.name} is damaged: its contents are lost.") from None
+        return read_document(self._document(name))
 
     def _document(self, name: str) -> Path:
         assert re.fullmatch(r"[a-z]+", name), "names are the program's own, never a client's"

@@ -210,9 +210,9 @@ def test_what_responses_refuse(server: Server) -> None:
     from openai import BadRequestError
 
     for name, value in (
-        ("previous_response_id", "resp_1"),
+        ("previous_response_id", 7),
         ("conversation", "conv_1"),
-        ("background", True),
+        ("background", "yes"),
         ("tools", [{"type": "function"}]),
         ("prompt", {"id": "x"}),
         ("text", {"format": {"type": "xml"}}),

@@ -42,6 +42,7 @@ LOOKING = (
     "/api/embed",
     "/api/embeddings",
     "/api/show",
+    "/infill",
 )
 
 
@@ -68,6 +69,7 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/v1/embeddings": {"input": text},
         "/embedding": {"content": text},
         "/detokenize": {"tokens": [5, 6, 7]},
+        "/infill": {"input_prefix": text, "input_suffix": text},
     }.get(path, {"messages": messages})
 
 
@@ -129,8 +131,14 @@ def requests(server: Server) -> Iterator[tuple[str, str, Any]]:
             elif path == "/v1/conversations/{id}":
                 for name in range(200):
                     yield method, f"/v1/conversations/c{name}", None
+            elif path.startswith("/v1/responses/{id}"):
+                mine = owner_of(b"first key", "")
+                for name in [one.id for one in server.served.settings.stored._held.values() if one.owner == mine]:
+                    yield method, path.replace("{id}", name), None
             elif path == "/v1/models/{name}":
                 yield method, "/v1/models/tiny", None
+            elif path in ("/models/load", "/models/unload"):
+                yield method, path, {"model": "tiny"}
             elif method == "post":
                 yield method, path, body(path, beginning(path))
                 assert path in DRAWING + LOOKING, "a new route: say here what it takes"
@@ -175,6 +183,8 @@ def test_no_route_tells_one_key_what_another_said(server: Server) -> None:
     of_slots = [status for _, path, status in statuses if path.startswith("/slots/")]
     assert of_slots == [400] * 8 + [200] * 4, "nothing to save or restore"
     assert all(status == 404 for method, path, status in statuses if path in _names(own.json()))
+    of_responses = [status for _, path, status in statuses if path.startswith("/v1/responses/")]
+    assert of_responses == [404] * 8, "four routes, two responses"
     # everything of the first key is still there
     after = server.http.get("/v1/conversations?limit=1000", headers=MINE).json()
     assert _names(own.json()) <= _names(after) and any(one["kept"] for one in after["data"])

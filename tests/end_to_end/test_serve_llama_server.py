@@ -236,7 +236,7 @@ def test_what_is_off_is_taken_and_what_cannot_be_is_named(server: Server) -> Non
     off = {
         "grammar": "",
         "lora": [],
-        "n_indent": 0,
+        "n_indent": 4,
         "stop": None,
         "json_schema": None,
         "backend_sampling": True,
@@ -245,7 +245,6 @@ def test_what_is_off_is_taken_and_what_cannot_be_is_named(server: Server) -> Non
     assert post(server, "/completion", **ASKED, **off)["content"] == want
     for name, value in (
         ("grammar", "root ::= 'a'"),
-        ("n_indent", 4),
         ("json_schema", {"not": {}}),
         ("lora", [{"id": 0, "scale": 1}]),
     ):
@@ -438,8 +437,7 @@ def test_props_slots_and_tokenizer(server: Server) -> None:
     assert get("/models") == get("/v1/models")
     idle = {"n_ctx": 256, "speculative": False, "is_processing": False}
     assert get("/slots") == [{"id": i, **idle} for i in range(4)]
-    for path in ("/infill", "/rerank"):
-        assert server.error(501, path, {})["type"] == "not_supported_error"
+    assert server.error(501, "/rerank", {})["type"] == "not_supported_error"
     for path in ("/props", "/lora-adapters"):  # nothing can be set while it runs
         assert server.error(405, path, {})["type"] == "invalid_request_error"
 

@@ -72,6 +72,22 @@ def test_openais_client(server: Seeing) -> None:
     assert response.usage.input_tokens == server.ask([user(image(), TEXT)])["usage"]["prompt_tokens"]
 
 
+def test_a_stored_picture(server: Seeing) -> None:
+    """A response that continues one with a picture reads the picture from what is stored, and no token again."""
+    client = server.openai.responses
+    asked: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_output_tokens": 6}
+    parts = [{"type": "input_image", "image_url": data_url(FIRST)}, {"type": "input_text", "text": "What is this?"}]
+    items: list[Any] = [{"role": "user", "content": parts}]
+    first = client.create(**asked, input=items)
+    more: Any = client.create(**asked, input="And now?", previous_response_id=first.id)
+    whole = client.create(**asked, input=[*items, *first.output, {"role": "user", "content": "And now?"}], store=False)
+    assert more.output_text == whole.output_text and more.usage.input_tokens == whole.usage.input_tokens  # type: ignore[union-attr]
+    assert first.usage is not None
+    assert more.usage.input_tokens_details.cached_tokens >= first.usage.total_tokens - 1
+    listed: Any = client.input_items.list(more.id, order="asc").data[0]
+    assert listed.content[0].image_url == data_url(FIRST)
+
+
 def test_anthropics_client(server: Seeing, claude: "anthropic.Anthropic") -> None:
     messages = [user(image(), TEXT)]
     want = server.ask(messages)

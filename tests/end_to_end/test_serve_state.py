@@ -134,6 +134,25 @@ def test_an_answer_that_comes_back_as_text(number: int, program: Path, files: di
     second.end(signal.SIGTERM)
 
 
+def test_a_stored_response_is_continued(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
+    """After a restart too, with its sampled tokens."""
+    first = Served(program, files["q8_0"], tmp_path)
+    asked = {"max_output_tokens": 60, **{name: SAMPLED[name] for name in ("temperature", "top_p")}}
+    begun = first.http.post("/v1/responses", json={**asked, "input": "Tell me about memory."}).json()
+    first.written(2)
+    first.end(signal.SIGTERM)
+    second = Served(program, files["q8_0"], tmp_path)
+    assert second.http.get(f"/v1/responses/{begun['id']}").json() == begun
+    asked |= {"input": "Go on.", "previous_response_id": begun["id"], "max_output_tokens": 3}
+    usage = second.http.post("/v1/responses", json=asked).json()["usage"]
+    known = usage["input_tokens_details"]["cached_tokens"]
+    assert known >= begun["usage"]["total_tokens"] - 1, "all but the token that was drawn last"
+    assert second.http.delete(f"/v1/responses/{begun['id']}").json()["deleted"]
+    second.end(signal.SIGTERM)
+    left = [path.name for path in (tmp_path / "states" / "responses").iterdir()]
+    assert len(left) == 1 and begun["id"] not in left[0]
+
+
 def test_a_signal_leaves_everything_on_disk(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
     first = Served(program, files["q8_0"], tmp_path)
     ids = prompt(1200)

@@ -47,29 +47,41 @@ class ImageItem(Strict):
 Mixed = list[int | str]
 
 
-class NativeCompletionRequest(AnswerFields):
-    """One or more prompts, and settings of their continuations."""
+class NativeAnswerFields(AnswerFields):
+    """Settings of answers."""
 
-    prompt: str | PromptObject | list[int | str | Mixed | PromptObject]
     n_cmpl: Annotated[int, Field(ge=1, le=64)] | None = None
     n_probs: Annotated[int, Field(ge=0)] = 0
     logprobs: Annotated[int, Field(ge=0)] | None = None
     post_sampling_probs: bool = False
     return_tokens: bool = False
     response_fields: list[str] | None = None
+
+
+class NativeCompletionRequest(NativeAnswerFields):
+    """One or more prompts, and settings of their continuations."""
+
+    prompt: str | PromptObject | list[int | str | Mixed | PromptObject]
     parse_special: ParseSpecial = True
     image_data: list[ImageItem] | None = None
 
 
 def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Client) -> list[Job]:
     """n answers per prompt."""
-    most = request.most if request.most is not None else maker.defaults.n_predict
-    n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
     plain = not request.parse_special
     if request.image_data:
         prompts = [_with_images(maker, request, whose, request.image_data)]
     else:
         prompts = prompts_of(maker, request.prompt, whose, plain=plain)
+    return native_jobs(maker, request, prompts, whose)
+
+
+def native_jobs(
+    maker: Maker, request: NativeAnswerFields, prompts: Sequence[Prompt | list[int]], whose: Client
+) -> list[Job]:
+    """n answers per prompt."""
+    most = request.most if request.most is not None else maker.defaults.n_predict
+    n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
     return maker.jobs(request, prompts, most, n_probs or None, whose, request.post_sampling_probs)
 
 
@@ -142,10 +154,15 @@ def _prompt(maker: Maker, prompt: Any, whose: Client, plain: bool, place: str) -
 class CompletionShape:
     """The answers of one request."""
 
-    def __init__(self, served: Served, body: NativeCompletionRequest, jobs: Sequence[Job]) -> None:
+    def __init__(self, served: Served, body: NativeAnswerFields, jobs: Sequence[Job]) -> None:
         self.served, self.body, self.jobs = served, body, jobs
         self._n_drawn = [0] * len(jobs)
         self._timings: dict[int, ServerTimings] = {}
+
+    @property
+    def watcher(self) -> "CompletionShape | None":
+        """Itself, if the request wants to know how far it is."""
+        return self if self.body.return_progress or self.body.timings_per_token else None
 
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """An object for one answer, a list for several."""
@@ -217,12 +234,10 @@ def _at(answer: Any, path: str) -> Any:
 
 async def completion(served: Served, request: Request, body: NativeCompletionRequest) -> Response:
     """The continuations of the prompts."""
-    if body.n_cmpl is not None:
-        body.n = body.n_cmpl
+    body.n = body.n_cmpl or body.n
     jobs = await prepared(request, completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
-    watcher = shape if body.return_progress or body.timings_per_token else None
-    return await respond(served, request, jobs, shape, stream=body.stream, watcher=watcher)
+    return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 
 
 ENDPOINTS = [post("/completion", "/completions", handler=completion, schema=NativeCompletionRequest)]

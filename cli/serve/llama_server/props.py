@@ -151,7 +151,6 @@ ENDPOINTS = [
     get("/version", handler=about_version),
     get("/slots", handler=slots),
     get("/lora-adapters", handler=adapters),
-    _refused("/infill", message="this server does not fill in: use /completion"),
     _refused(
         "/rerank",
         "/reranking",

@@ -14,6 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
@@ -229,7 +230,8 @@ class ModelRouter:
         loop = asyncio.get_running_loop()
 
         def closed() -> None:
-            loop.call_soon_threadsafe(self._has_ended, entry, served)
+            with suppress(RuntimeError):  # the loop has ended before the service
+                loop.call_soon_threadsafe(self._has_ended, entry, served)
 
         served.service.on_closed = closed
         if not served.service.is_open:  # the model failed before the callback was set

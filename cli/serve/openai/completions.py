@@ -11,9 +11,12 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hybrid.infer.answers.asking.asker import Prompt
+from hybrid.infer.answers.asking.infill import check_fill, gap_prompt, mixed_ids
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.drawing.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.errors import UsageError
 
 from ..client import Client, asked_by
 from ..endpoint import post
@@ -47,21 +50,45 @@ def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> 
             f"best_of = {request.best_of}: this server gives all answers that it samples, n = {request.n}",
             param="best_of",
         )
-    if request.suffix:
-        raise RequestError(
-            "suffix: this server has no models that fill in the middle of a text (with infill tokens)", param="suffix"
-        )
     most = request.most if request.most is not None else maker.defaults.n_predict
     if most is None:
         most = FEW
-    prompts = maker.prompts(
-        request.prompt, whose, plain=not request.parse_special, add_special=request.add_special_tokens
-    )
+    prompts: Sequence[Prompt | list[int]]
+    if request.suffix:
+        prompts = _with_gap(maker, request, request.suffix)
+    else:
+        prompts = maker.prompts(
+            request.prompt, whose, plain=not request.parse_special, add_special=request.add_special_tokens
+        )
     jobs = maker.jobs(request, prompts, most, request.logprobs, whose)
     if request.echo:
         for job in jobs[:: request.n]:
             job.prompt_top = request.logprobs
     return jobs
+
+
+def _with_gap(maker: Maker, request: CompletionRequest, suffix: str) -> list[list[int]]:
+    """The prompts, with the suffix after a gap. RequestError, UsageError: that cannot be."""
+    if request.echo:
+        raise RequestError("echo and suffix exclude each other", param="suffix")
+    tokenizer, given = maker.model.tokenizer, request.prompt
+    try:
+        check_fill(tokenizer)
+    except UsageError as error:
+        raise RequestError(f"suffix: {error}", param="suffix") from None
+    one = isinstance(given, str) or (given and isinstance(given[0], int))
+    prompts: Any = [given] if one else given
+    if not prompts:
+        raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
+    maker.check_number(prompts)
+    for text in (suffix, *prompts):
+        if isinstance(text, str):
+            maker.check_length(text)
+    after = mixed_ids(tokenizer, suffix)
+    return [
+        gap_prompt(tokenizer, mixed_ids(tokenizer, before), after, suffix_first=maker.defaults.suffix_first)
+        for before in prompts
+    ]
 
 
 class TokenLists:

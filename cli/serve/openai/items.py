@@ -166,15 +166,17 @@ def choice_as_chat(given: Choice | None) -> Any:
     return {"type": "function", "function": {"name": given.name}} if isinstance(given, NamedChoice) else given
 
 
-def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
-    """Messages for the chat route. Consecutive thoughts, text and calls become one message."""
+def messages_of(items: Sequence[InputItem], n_before: int = 0) -> list[dict[str, Any]]:
+    """Messages for the chat route. Consecutive thoughts, text and calls become one message. n_before: items that come
+    from earlier responses."""
     messages: list[dict[str, Any]] = []
     for at, item in enumerate(items):
+        place = f"input.{at - n_before}" if at >= n_before else "previous_response_id"
         if isinstance(item, ResultItem):
-            content = _content(item.output, f"input.{at}.output")
+            content = _content(item.output, f"{place}.output")
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
         elif isinstance(item, MessageItem):
-            content = _content(item.content, f"input.{at}.content")
+            content = _content(item.content, f"{place}.content")
             if item.role == "assistant":
                 _open(messages, ("content", "tool_calls"))["content"] = content
             else:

@@ -1,20 +1,22 @@
-"""POST /v1/responses: OpenAI's newer API. Responses are not stored: every request brings its whole conversation."""
+"""POST /v1/responses: OpenAI's newer API. A response is stored, unless the request says `store` = false; another
+request continues it with `previous_response_id`. Routes of stored responses: responses_by_id.py."""
 
 import json
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import shown
 
 from .. import errors
+from ..cached_conversations import check_pins
 from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
@@ -22,16 +24,21 @@ from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Uns
 from ..forms import NamedSchema
 from ..in_thread import prepared
 from ..jobs import Maker
-from ..request_jobs import Event
+from ..models.router import ModelRouter
+from ..request_jobs import Event, RequestJobs
 from ..served import Served
-from ..streaming import event, respond
+from ..streaming import SSE, event, events, respond
 from ..strict import LONGEST_NAME
+from ..time_limit import time_limit
 from ..timings import ServerTimings, prompt_progress
 from ..warning_log import with_warnings
 from . import chat
 from .chat import Answers, ChatRequest, token_logprobs
+from .input_items import ITEMS, listed_items, own_items
 from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, OtherTool, choice_as_chat, messages_of
+from .replay import replayed
 from .shape import usage
+from .stored import ENDED, RUNNING, StoredResponse, as_json
 
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")  # thoughts are sent as text, so no encrypted copy is needed
@@ -88,11 +95,11 @@ class ResponsesRequest(Strict):
     tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Ignored
-    background: Unsupported
+    background: bool = False
     conversation: Unsupported
-    previous_response_id: Unsupported
+    previous_response_id: str | None = None
     prompt: Unsupported
-    store: Ignored
+    store: bool = True
     user: Ignored
     service_tier: Ignored
     safety_identifier: Ignored
@@ -109,13 +116,10 @@ class ResponsesRequest(Strict):
             yield "truncation", "a conversation that does not fit is refused"
 
 
-def answers_of(maker: Maker, body: ResponsesRequest, whose: Client) -> Answers:
-    """The same conversation, answered by the chat route."""
+def answers_of(maker: Maker, body: ResponsesRequest, whose: Client, before: Sequence[InputItem] = ()) -> Answers:
+    """The same conversation, answered by the chat route. before: items of the responses that it continues."""
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    if isinstance(body.input, str):
-        messages.append({"role": "user", "content": body.input})
-    else:
-        messages += messages_of(body.input)
+    messages += messages_of([*before, *own_items(body.input)], len(before))
     asked: dict[str, Any] = {"messages": messages, "temperature": body.temperature, "top_p": body.top_p}
     asked |= {"max_completion_tokens": body.max_output_tokens, "cache": body.cache}
     asked |= {"tools": [tool.as_chat() for tool in body.tools or ()], "tool_choice": choice_as_chat(body.tool_choice)}
@@ -139,7 +143,14 @@ class ResponseShape:
     """The answer as items: thoughts, text, calls. If it can only be text, it is one message, which a stream opens at
     once."""
 
-    def __init__(self, served: Served, body: ResponsesRequest, answers: Answers) -> None:
+    def __init__(
+        self,
+        served: Served,
+        body: ResponsesRequest,
+        answers: Answers,
+        keep: Callable[[dict[str, Any]], None] = lambda response: None,
+    ) -> None:
+        """keep: called with the response at its end."""
         (self.job,), (self._split,) = answers.jobs, answers.splits
         self._chat = answers.chat
         self.tokenizer, self._body = served.model.tokenizer, body
@@ -148,9 +159,12 @@ class ResponseShape:
         self._items = ItemEvents(self._event)
         self._with_progress, self._with_timings = body.return_progress, body.timings_per_token
         self._timings: ServerTimings | None = None  # for the next event
+        self._keep = keep
+        self.status = "queued"
         self._head = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
+            "background": body.background,
             "created_at": int(time.time()),
             "model": served.name,
             "error": None,
@@ -158,9 +172,9 @@ class ResponseShape:
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
             "parallel_tool_calls": bool(self._chat.tools) and self._chat.asked.several,
-            "previous_response_id": None,
+            "previous_response_id": body.previous_response_id,
             "reasoning": {"effort": None if body.reasoning is None else body.reasoning.effort, "summary": None},
-            "store": False,
+            "store": body.store,
             "temperature": body.temperature,
             "text": {"format": {"type": "text"}},
             "tool_choice": "auto" if body.tool_choice is None else _as_json(body.tool_choice),
@@ -190,7 +204,38 @@ class ResponseShape:
         }
         return with_warnings(told, self._body)
 
-    def _status(self) -> str:
+    @property
+    def id(self) -> str:
+        """Of the response."""
+        return str(self._head["id"])
+
+    def keep_queued(self) -> None:
+        """Keeps the response before it begins."""
+        self._keep(self.now())
+
+    def now(self) -> dict[str, Any]:
+        """The response while it runs."""
+        return self._response(self.status, [])
+
+    def give_up(self, *, cancelled: bool) -> None:
+        """Ends a running response without an event; what was said stays in it."""
+        if self.status in RUNNING:
+            self.status = "cancelled" if cancelled else "failed"
+            told = self._items.items
+            output = [item.as_json("incomplete" if item is told[-1] else "completed") for item in told]
+            response = self._response(self.status, output)
+            if not cancelled:
+                response["error"] = {"code": "server_error", "message": ENDED}
+            self._keep(response)
+
+    def _ended(self, items: Sequence[Item]) -> dict[str, Any]:
+        """The response at its end, which is kept."""
+        self.status = self._end_status()
+        response = self._response(self.status, self._output(items))
+        self._keep(response)
+        return response
+
+    def _end_status(self) -> str:
         return "incomplete" if self.job.result.reason in ("length", "context") else "completed"
 
     def _known(self, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
@@ -199,7 +244,7 @@ class ResponseShape:
     def _output(self, items: Sequence[Item]) -> list[dict[str, Any]]:
         """The items as JSON; only the last one may be incomplete."""
         return [item.as_json("completed") for item in items[:-1]] + [
-            item.as_json(self._status()) for item in items[-1:]
+            item.as_json(self._end_status()) for item in items[-1:]
         ]
 
     @property
@@ -208,13 +253,14 @@ class ResponseShape:
         return self if self._with_progress or self._with_timings else None
 
     def watch(self, news: Event) -> Iterator[str]:
-        """Events for how far the prompt is read, and timings for the next event."""
+        """Events for the beginning and for how far the prompt is read, and timings for the next event."""
+        if self.status == "queued":
+            yield from self._begin()
         if self._with_timings:
             self._timings = news.timings
         if news.n_read is not None and self._with_progress:
             progress = prompt_progress(self.job, news.n_read, news.timings)
-            response = self._response("in_progress", [])
-            yield self._event("response.in_progress", response=response, prompt_progress=progress)
+            yield self._event("response.in_progress", response=self.now(), prompt_progress=progress)
 
     # --- called by streaming.py ---
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
@@ -225,12 +271,24 @@ class ResponseShape:
         if read.text or not (read.thoughts or read.calls):
             items.append(Item("message", 0, read.text, logprobs=self._known(self._split.spoken)))
         items += [Item("function_call", 0, call.arguments, call.name, call.id) for call in read.calls]
-        return self._response(self._status(), self._output(items))
+        return self._ended(items)
 
     def opening(self) -> Iterator[str]:
-        """The empty response and, if the answer can only be text, its empty message."""
-        yield self._event("response.created", response=self._response("in_progress", []))
-        yield self._event("response.in_progress", response=self._response("in_progress", []))
+        """The empty response; what waits in the background begins later."""
+        if not self._body.background:
+            self.status = "in_progress"
+        yield self._event("response.created", response=self.now())
+        if self._body.background:
+            yield self._event("response.queued", response=self.now())
+        else:
+            yield from self._begin()
+
+    def _begin(self) -> Iterator[str]:
+        """The event of the beginning and, if the answer can only be text, its empty message."""
+        self.status = "in_progress"
+        if self._body.background:
+            self._keep(self.now())
+        yield self._event("response.in_progress", response=self.now())
         if self._chat.is_plain:
             yield from self._items.begin("message")
 
@@ -242,12 +300,12 @@ class ResponseShape:
 
     def ending(self, index: int) -> Iterator[str]:
         """Events for the text held back, and for each part as a whole."""
-        status = self._status()
         yield from self._items.told(self._split.rest, [])
         if not self._items.items:
             yield from self._items.begin("message")
-        yield from self._items.end(status)
-        yield self._event(f"response.{status}", response=self._response(status, self._output(self._items.items)))
+        yield from self._items.end(self._end_status())
+        response = self._ended(self._items.items)
+        yield self._event(f"response.{self.status}", response=response)
 
     def closing(self) -> Iterator[str]:
         """No events: `ending` has sent the last one."""
@@ -256,7 +314,10 @@ class ResponseShape:
     def failure(self, error: Exception) -> Iterator[str]:
         """The failed response with the error."""
         told = json.loads(bytes(errors.of_exception(error).body))["error"]
-        failed = {**self._response("failed", []), "error": {"code": "server_error", "message": told["message"]}}
+        self.status = "failed"
+        failed = {**self.now(), "error": {"code": "server_error", "message": told["message"]}}
+        if self._body.background:
+            self._keep(failed)
         yield self._event("response.failed", response=failed)
 
     def _event(self, kind: str, **more: Any) -> str:
@@ -271,14 +332,76 @@ def _as_json(given: Any) -> Any:
     return given.model_dump(exclude_none=True) if isinstance(given, Strict) else given
 
 
+def _before(served: Served, body: ResponsesRequest, whose: Client) -> list[InputItem]:
+    """The items of the responses that a request continues. RequestError: one of them is not there, or still runs."""
+    if body.previous_response_id is None:
+        return []
+    try:
+        line = served.settings.stored.line(body.previous_response_id, whose.owner)
+    except KeyError as missing:
+        told = shown(missing.args[0], LONGEST_NAME)
+        raise RequestError(f"Previous response with id '{told}' not found.", param="previous_response_id") from None
+    items: list[dict[str, Any]] = []
+    for stored in line:
+        response = stored.as_object()
+        if response["status"] in RUNNING:
+            raise RequestError(
+                f"Response with id '{stored.id}' has not ended yet: it cannot be continued.",
+                param="previous_response_id",
+            )
+        items += stored.items() + response["output"]
+    return ITEMS.validate_python(items)
+
+
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
-    answers = await prepared(request, answers_of, served.maker, body, asked_by(request, body))
+    if body.background and not body.store:
+        raise RequestError("background needs store = true: the response is fetched later", param="background")
+    whose = asked_by(request, body)
+
+    def asked() -> tuple[Answers, bytes]:
+        before = _before(served, body, whose)
+        given = as_json(listed_items(body.input)) if body.store else b""
+        return answers_of(served.maker, body, whose, before), given
+
+    answers, given = await prepared(request, asked)
     body.warnings.extend(answers.notes)
-    shape = ResponseShape(served, body, answers)
+
+    def keep(response: dict[str, Any]) -> None:
+        stored = StoredResponse(response["id"], whose.owner, body.previous_response_id, given, as_json(response))
+        kept = served.settings.stored
+        (kept.update if body.background and response["status"] != "queued" else kept.put)(stored)
+
+    shape = ResponseShape(served, body, answers, keep if body.store else lambda response: None)
+    if body.background:
+        return await _in_background(served, request, answers, shape, stream=body.stream)
     return await respond(
         served, request, answers.jobs, shape, stream=body.stream, watcher=shape.watcher, splits=answers.splits
     )
+
+
+async def _in_background(
+    served: Served, request: Request, answers: Answers, shape: ResponseShape, *, stream: bool
+) -> Response:
+    """Begins an answer that needs no connection. The server counts it as a request in progress."""
+    router: ModelRouter = request.app.state.router
+    await check_pins(served, answers.jobs)
+    limit = time_limit(request, served.settings.timeout)
+    answering = RequestJobs(served.answers, answers.jobs, limit, reading=True)
+    answering.submit()
+    shape.keep_queued()
+    router.n_running += 1
+
+    def ended() -> None:
+        router.n_running -= 1
+        answering.close()
+        shape.give_up(cancelled=answer.cancelled)
+
+    told = events(answering, shape, shape, answers.splits, SSE.ping)
+    answer = served.settings.background.start(shape.id, told, ended)
+    if stream:
+        return replayed(answer, 0)
+    return JSONResponse(shape.now())
 
 
 ENDPOINTS = [post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest)]

@@ -11,6 +11,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 from hybrid.quant.ggml.token_types import TokenType
 
+from .fill import FillTokens, read_fill_tokens
 from .special import Surroundings
 
 
@@ -86,6 +87,7 @@ class Vocabulary:
     lowercase: bool
     strip_accents: bool
     eog: frozenset[int]  # tokens that end an answer
+    fill: FillTokens  # tokens of prompts with a gap
     control_ends: frozenset[int]  # part of `eog`: control tokens, whatever their type; the others are text
 
     def of_type(self, *types: TokenType) -> list[int]:
@@ -199,7 +201,8 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     eom = keys.token(prefix + "eom_token_id", n, None)
     eog = _end_of_generation(tokens, types)
     eot = eot if eot is not None else next((eog[text] for text in _END_OF_TURN if text in eog), None)
-    ends = {token for token in (eos, eot, eom, *eog.values()) if token is not None}
+    fill = read_fill_tokens(tokens, lambda key: keys.token(prefix + key, n, None))
+    ends = {token for token in (eos, eot, eom, *eog.values(), *_control(fill.ends, types)) if token is not None}
     stated = set(keys.token_ids("hybrid.tokenizer.end_token_ids", n))
     add_bos = keys.flag(prefix + "add_bos_token")
     add_eos = keys.flag(prefix + "add_eos_token")
@@ -234,6 +237,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         lowercase=lowercase,
         strip_accents=lowercase if strip_accents is None else strip_accents,
         eog=frozenset(ends | stated),
+        fill=fill,
         control_ends=_control_ends(model, ends, stated, types),
     )
 
@@ -280,6 +284,10 @@ def _control_ends(model: str, named: set[int], stated: set[int], types: np.ndarr
     if model == "rwkv":
         return frozenset()
     return frozenset(named | {token for token in stated if int(types[token]) not in (TokenType.NORMAL, TokenType.BYTE)})
+
+
+def _control(ids: set[int], types: np.ndarray) -> set[int]:
+    return {token for token in ids if int(types[token]) == TokenType.CONTROL}
 
 
 def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:

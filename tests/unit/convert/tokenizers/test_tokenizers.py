@@ -154,6 +154,10 @@ def test_end_of_turn(model, text):
     assert read(model(pieces, generation_config={"eos_token_id": [2, 5]})).ids["eot"] == 5
 
 
+def test_end_of_code_llamas_gaps(model):
+    assert read(model([*PIECES, ("▁<EOT>", 0.0, 1)])).ids["eot"] == len(PIECES)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
