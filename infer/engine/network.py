@@ -25,7 +25,7 @@ from ..layers.streams import OnStreams, Streams
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..memory.needs import Specs
-from ..program.builder import Builder, Columns, Rows, aligned_empty, round_up
+from ..program.builder import Builder, Columns, Rows, Weight, aligned_empty, round_up
 from .head import Head, Shared
 
 
@@ -367,15 +367,18 @@ class Network:
 
     def add_head(self, b: Builder, residual: Rows | None) -> Rows:
         """Add the final norm and the logits of the output tokens."""
-        out = self.add_last_norm(b, residual)
-        logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
-        if self.output_bias:
+        return self.add_logits(b, self.add_last_norm(b, residual), self.output, self.output_bias)
+
+    def add_logits(self, b: Builder, x: Rows, output: Weight, bias: int) -> Rows:
+        """Add the logits of rows after the last norm, one per row of the matrix `output`."""
+        logits = b.matmul(x, output, "output", Columns(b.batch.all_outputs, b.capacity))
+        if bias:
             b.op(
                 elementwise.add_rows,
                 name="bias",
                 count=b.batch.n_out,
                 x=logits,
-                residual=self.output_bias,
+                residual=bias,
                 ldresidual=0,
                 n=logits.n,
             )

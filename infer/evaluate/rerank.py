@@ -1,0 +1,117 @@
+"""Reranking: scores that say how well documents answer a query.
+
+    pairs = reranker.pairs("What is SSM?", documents)   # the tokens
+    reading = reranker.begin(pairs)
+    while not reading.done:
+        reading.step(64)                                # at most 64 tokens, if the model can stop within a text
+    reading.scores()                                    # f64 [n]: log odds; `relevance` makes 0 to 1 of them
+
+A score has the same bits whatever documents are read with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import FormatError
+
+DEFAULT_TOKENS = 512  # of a step, if nothing else waits for the model
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The tokens of a query with each document.
+
+    shared     the tokens that all pairs begin with
+    rest       the other tokens of each pair
+    truncated  indexes of the documents that have lost tokens at their end
+    """
+
+    shared: list[int]
+    rest: list[list[int]]
+    truncated: tuple[int, ...] = ()
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all pairs, each counted whole."""
+        return len(self.shared) * len(self.rest) + sum(map(len, self.rest))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest pair."""
+        return len(self.shared) + max(map(len, self.rest), default=0)
+
+
+class ScoreReading(Protocol):
+    """The reading of some pairs. Only the thread that runs the model may use it."""
+
+    n_read: int
+    """Tokens that went through the model so far."""
+
+    @property
+    def done(self) -> bool:
+        """Whether all pairs are read."""
+
+    @property
+    def between(self) -> bool:
+        """Whether it holds no sequence, so that other texts may be read now."""
+
+    def step(self, most: int) -> tuple[int, float]:
+        """Read at most `most` more tokens; returns how many, and the seconds without compiling."""
+
+    def close(self) -> None:
+        """Close the sequence in use."""
+
+    def scores(self) -> np.ndarray:
+        """The scores, f64 [n], after all pairs are read. FormatError: they are not finite."""
+
+
+class Reranker(Protocol):
+    """Scores documents for a query."""
+
+    n_ctx: int
+
+    def pairs(
+        self, query: str, documents: Sequence[str], *, instruction: str | None = None, truncate: bool = False
+    ) -> Pairs:
+        """The tokens of the query with each document. UsageError: one does not fit, and truncate is False."""
+
+    def begin(self, pairs: Pairs) -> ScoreReading:
+        """Begins to read pairs."""
+
+
+def scores(
+    reranker: Reranker, query: str, documents: Sequence[str], *, instruction: str | None = None, truncate: bool = False
+) -> np.ndarray:
+    """The score of each document, f64 [n]: log odds that it answers the query.
+
+    instruction  what is asked of a document, for models that read one; None: as the model was trained
+    """
+    if not documents:
+        return np.zeros(0)
+    return read(reranker.begin(reranker.pairs(query, documents, instruction=instruction, truncate=truncate)))
+
+
+def read(reading: ScoreReading) -> np.ndarray:
+    """The scores of a reading that nothing else waits for."""
+    try:
+        while not reading.done:
+            reading.step(DEFAULT_TOKENS)
+        return reading.scores()
+    finally:
+        reading.close()
+
+
+def relevance(scores: np.ndarray) -> np.ndarray:
+    """Scores from 0 to 1: the sigmoid of log odds."""
+    return 0.5 * (1 + np.tanh(0.5 * scores))
+
+
+def finite(scores: Sequence[float], name: str) -> np.ndarray:
+    """The scores as an array. FormatError, with the model's name: one is NaN or infinite."""
+    values = np.array(scores, np.float64)
+    if not np.isfinite(values).all():
+        raise FormatError(f"{name}: the score of a document is not finite: the weights are damaged.")
+    return values
