@@ -13,6 +13,7 @@ from .llama_server import completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
 from .page import costs
 from .page.routes import is_page, page_routes
+from .ranking import rerank, score
 from .request_log import Logged
 from .served import Served
 
@@ -21,6 +22,7 @@ MODULES = (
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
+    rerank, score,
     costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]

@@ -1,4 +1,4 @@
-"""Vectors of texts in the model's thread, beside answers: shared by all routes of embeddings."""
+"""Vectors and scores of texts in the model's thread, beside answers: shared by all routes of embeddings and scores."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -29,6 +29,20 @@ ALONE_SECONDS = 1.0  # of a slice if the thread is idle: the longest wait of a n
 
 Text = str | list[int]
 T = TypeVar("T")
+
+
+class Reading(Protocol):
+    """The reading of some texts: `EmbedReading` or `ScoreReading`."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def between(self) -> bool: ...
+
+    def step(self, most: int) -> tuple[int, float]: ...
+
+    def close(self) -> None: ...
 
 
 class VectorSource(Protocol):
@@ -132,19 +146,23 @@ class Embedding:
 
     async def vectors(self, ids: Sequence[Sequence[int]], *, normalize: bool) -> np.ndarray:
         """Vectors, f32 [n, n_embd], with the same bits as `hybrid embed`. BusyError, ClosedError."""
+        reading = self.source.begin(ids)
+        await self.read(reading)
+        return await run_in_threadpool(lambda: reading.vectors(normalize=normalize))
+
+    async def read(self, reading: Reading) -> None:
+        """Reads all texts of a reading. BusyError, ClosedError."""
         if self.n_waiting > self.service.most_waiting:
             raise BusyError(f"{self.n_waiting} requests for embeddings wait, as many as may. Try again later.")
-        reading = self.source.begin(ids)
         self.n_waiting += 1
         try:
             while not reading.done:
                 async with self._turn:
                     await self._read(reading)
-            return await run_in_threadpool(lambda: reading.vectors(normalize=normalize))
         finally:
             self.n_waiting -= 1
 
-    async def _read(self, reading: EmbedReading) -> None:
+    async def _read(self, reading: Reading) -> None:
         """Reads a slice of the texts, or one text to its end."""
         step: asyncio.Future[None] | None = None
         try:
@@ -157,7 +175,7 @@ class Embedding:
                 with suppress(ClosedError):
                     self.service.call(reading.close)
 
-    def _step(self, reading: EmbedReading) -> None:
+    def _step(self, reading: Reading) -> None:
         """One slice, in the service's thread."""
         slices = self._slices[self.service.busy]
         n, seconds = reading.step(slices.beside_answers)

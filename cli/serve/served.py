@@ -16,6 +16,7 @@ from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
 from .request_log import RequestLog
+from .scoring import Scoring, scoring_of
 from .warning_log import WarningLog
 
 SPARE_THREADS = 40  # beside one for each request that runs or waits
@@ -42,6 +43,7 @@ class Served:
 
     threads   prepare requests whose pictures wait for each other; None: no request does
     embedding makes embeddings; None: the model was loaded without a sequence for them
+    scoring   scores documents for a query; None: the model is no reranker
     """
 
     service: ServedService
@@ -69,6 +71,7 @@ class Served:
         most = SPARE_THREADS + self.maker.most
         self.threads = ThreadPoolExecutor(most, "requests") if self.sees else None
         self.embedding: Embedding | None = None
+        self.scoring: Scoring | None = None
         if isinstance(self.model, EncoderModel):
             self.embedding = Embedding(self.service, self.model)
             return
@@ -77,6 +80,7 @@ class Served:
             model.cache.pins.n_parties = 1 if self.shared else max(1, len(self.keys))
         if model.n_seq_max > self.answers.batcher.n_parallel:
             self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
+            self.scoring = scoring_of(self.embedding, model)
 
     @property
     def is_encoder(self) -> bool:

@@ -39,6 +39,11 @@ class Pairs:
         return len(self.shared) * len(self.rest) + sum(map(len, self.rest))
 
     @property
+    def n_processed(self) -> int:
+        """Tokens that go through the model: the shared ones once."""
+        return len(self.shared) + sum(map(len, self.rest))
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest pair."""
         return len(self.shared) + max(map(len, self.rest), default=0)

@@ -31,6 +31,8 @@ LOOKING = (
     "/v1/embeddings",
     "/embedding",
     "/detokenize",
+    "/v1/rerank",
+    "/v1/score",
 )
 
 
@@ -52,6 +54,8 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/v1/embeddings": {"input": text},
         "/embedding": {"content": text},
         "/detokenize": {"tokens": [5, 6, 7]},
+        "/v1/rerank": {"query": text, "documents": [text]},
+        "/v1/score": {"text_1": text, "text_2": text},
     }.get(path, {"messages": messages})
 
 

@@ -152,11 +152,4 @@ ENDPOINTS = [
     get("/slots", handler=slots),
     get("/lora-adapters", handler=adapters),
     _refused("/infill", message="this server does not fill in: use /completion"),
-    _refused(
-        "/rerank",
-        "/reranking",
-        "/v1/rerank",
-        "/v1/reranking",
-        message="this server does not rerank: use /v1/embeddings",
-    ),
 ]
