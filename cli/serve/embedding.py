@@ -31,7 +31,7 @@ Text = str | list[int]
 T = TypeVar("T")
 
 
-class Reading(Protocol):
+class TextReading(Protocol):
     """The reading of some texts: `EmbedReading` or `ScoreReading`."""
 
     @property
@@ -150,7 +150,7 @@ class Embedding:
         await self.read(reading)
         return await run_in_threadpool(lambda: reading.vectors(normalize=normalize))
 
-    async def read(self, reading: Reading) -> None:
+    async def read(self, reading: TextReading) -> None:
         """Reads all texts of a reading. BusyError, ClosedError."""
         if self.n_waiting > self.service.most_waiting:
             raise BusyError(f"{self.n_waiting} requests for embeddings wait, as many as may. Try again later.")
@@ -162,7 +162,7 @@ class Embedding:
         finally:
             self.n_waiting -= 1
 
-    async def _read(self, reading: Reading) -> None:
+    async def _read(self, reading: TextReading) -> None:
         """Reads a slice of the texts, or one text to its end."""
         step: asyncio.Future[None] | None = None
         try:
@@ -175,7 +175,7 @@ class Embedding:
                 with suppress(ClosedError):
                     self.service.call(reading.close)
 
-    def _step(self, reading: Reading) -> None:
+    def _step(self, reading: TextReading) -> None:
         """One slice, in the service's thread."""
         slices = self._slices[self.service.busy]
         n, seconds = reading.step(slices.beside_answers)

@@ -15,7 +15,7 @@ from .errors import RequestError
 
 
 @dataclass(frozen=True)
-class Question:
+class RankQuery:
     """A query and its documents.
 
     instruction  what is asked of a document; None: as the model was trained
@@ -28,8 +28,8 @@ class Question:
     truncate: bool = False
 
 
-@dataclass(frozen=True)
-class Scored:
+@dataclass(frozen=True, eq=False)
+class QueryScores:
     """Log odds of each document, f64 [n]; the tokens of all pairs; indexes of documents that were cut."""
 
     scores: np.ndarray
@@ -37,13 +37,13 @@ class Scored:
     truncated: tuple[int, ...]
 
 
-class Scoring:
+class PairScoring:
     """Scores documents with a reranker, in slices between the steps of answers."""
 
     def __init__(self, embedding: Embedding, reranker: Reranker) -> None:
         self.embedding, self.reranker = embedding, reranker
 
-    def pairs(self, questions: Sequence[Question], longest: int) -> list[Pairs]:
+    def pairs(self, questions: Sequence[RankQuery], longest: int) -> list[Pairs]:
         """The tokens of each question; call it in a thread. longest: characters that no shorter text can fill the
         context with. RequestError, UsageError: too much, or a text that does not fit."""
         if (n := sum(len(each.documents) for each in questions)) > MOST_TEXTS:
@@ -63,22 +63,22 @@ class Scoring:
                 )
         return made
 
-    async def scored(self, pairs: Sequence[Pairs]) -> list[Scored]:
+    async def scored(self, pairs: Sequence[Pairs]) -> list[QueryScores]:
         """The scores of each question. BusyError, ClosedError."""
         found = []
         for each in pairs:
             reading = self.reranker.begin(each)
             await self.embedding.read(reading)
-            found.append(Scored(reading.scores(), each.n_tokens, each.truncated))
+            found.append(QueryScores(reading.scores(), each.n_tokens, each.truncated))
         return found
 
 
-def scoring_of(embedding: Embedding, model: LoadedModel) -> Scoring | None:
+def scoring_of(embedding: Embedding, model: LoadedModel) -> PairScoring | None:
     """How a generating model scores; None: it is no reranker."""
     prompt = prompt_of(model.gguf)
     if prompt is None:
         return None
     try:
-        return Scoring(embedding, YesNoReranker(model, prompt))
+        return PairScoring(embedding, YesNoReranker(model, prompt))
     except UnsupportedError:  # its name is a reranker's, its vocabulary is not
         return None

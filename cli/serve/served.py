@@ -16,7 +16,7 @@ from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
 from .request_log import RequestLog
-from .scoring import Scoring, scoring_of
+from .scoring import PairScoring, scoring_of
 from .warning_log import WarningLog
 
 SPARE_THREADS = 40  # beside one for each request that runs or waits
@@ -71,7 +71,7 @@ class Served:
         most = SPARE_THREADS + self.maker.most
         self.threads = ThreadPoolExecutor(most, "requests") if self.sees else None
         self.embedding: Embedding | None = None
-        self.scoring: Scoring | None = None
+        self.scoring: PairScoring | None = None
         if isinstance(self.model, EncoderModel):
             self.embedding = Embedding(self.service, self.model)
             return

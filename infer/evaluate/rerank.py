@@ -17,7 +17,8 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import FormatError
 
-DEFAULT_TOKENS = 512  # of a step, if nothing else waits for the model
+from ..loading.options import DEFAULT_UBATCH
+from ..progress import TokenProgress
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Pairs:
 class ScoreReading(Protocol):
     """The reading of some pairs. Only the thread that runs the model may use it."""
 
+    pairs: Pairs
     n_read: int
     """Tokens that went through the model so far."""
 
@@ -99,11 +101,14 @@ def scores(
     return read(reranker.begin(reranker.pairs(query, documents, instruction=instruction, truncate=truncate)))
 
 
-def read(reading: ScoreReading) -> np.ndarray:
-    """The scores of a reading that nothing else waits for."""
+def read(reading: ScoreReading, progress: TokenProgress | None = None) -> np.ndarray:
+    """The scores of a reading that nothing else waits for. progress(tokens done, tokens in all)."""
+    total = reading.pairs.n_processed
     try:
         while not reading.done:
-            reading.step(DEFAULT_TOKENS)
+            reading.step(DEFAULT_UBATCH)
+            if progress:  # shared tokens may be read more than once
+                progress(min(reading.n_read, total), total)
         return reading.scores()
     finally:
         reading.close()

@@ -122,7 +122,7 @@ class YesNoReading:
     """A `ScoreReading`. It holds one sequence, with the shared tokens, and takes free ones for documents in a step."""
 
     def __init__(self, model: LoadedModel, logits: ChosenLogits, pairs: Pairs) -> None:
-        self.model, self._logits, self._pairs = model, logits, pairs
+        self.model, self._logits, self.pairs = model, logits, pairs
         self._scores: list[float] = []
         self._held: Slot | None = None
         self._left = TURN_TOKENS
@@ -130,7 +130,7 @@ class YesNoReading:
 
     @property
     def done(self) -> bool:
-        return len(self._scores) == len(self._pairs.rest)
+        return len(self._scores) == len(self.pairs.rest)
 
     @property
     def between(self) -> bool:
@@ -147,7 +147,7 @@ class YesNoReading:
         if held is None:
             held, self._left = Slot(self.model.runner), TURN_TOKENS
             self._held = held
-        shared, rest = self._pairs.shared, self._pairs.rest[len(self._scores)]
+        shared, rest = self.pairs.shared, self.pairs.rest[len(self._scores)]
         if held.n_past < len(shared):
             part = shared[held.n_past :][:most]
             self.model.eval([Work(held, part, "none")])
@@ -164,7 +164,7 @@ class YesNoReading:
         works: list[Work] = []
         n = 0
         try:
-            for rest in self._pairs.rest[len(self._scores) :]:
+            for rest in self.pairs.rest[len(self._scores) :]:
                 if not self.model.n_free or n + len(rest) > most:
                     break
                 slot = Slot(self.model.runner)
@@ -179,7 +179,7 @@ class YesNoReading:
 
     def _read_part(self, held: Slot, most: int) -> int:
         """Read at most `most` more tokens of the next document in the sequence of the shared tokens."""
-        n_shared, rest = len(self._pairs.shared), self._pairs.rest[len(self._scores)]
+        n_shared, rest = len(self.pairs.shared), self.pairs.rest[len(self._scores)]
         begin = held.n_past - n_shared
         end = min(len(rest), begin + most)
         is_last = end == len(rest)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ..errors import RequestError
 from ..in_thread import in_thread
-from ..scoring import Question, Scored
+from ..scoring import QueryScores, RankQuery
 from ..served import Served
 from ..streaming import unless_disconnected
 from ..strict import Strict
@@ -25,15 +25,15 @@ class TextDocument(Strict):
     text: str
 
 
-Document = str | TextDocument
+TextOrObject = str | TextDocument
 
 
-def text_of(given: Document) -> str:
+def text_of(given: TextOrObject) -> str:
     """The text of a document."""
     return given if isinstance(given, str) else given.text
 
 
-async def scored(served: Served, request: Request, questions: Sequence[Question]) -> list[Scored]:
+async def scored(served: Served, request: Request, questions: Sequence[RankQuery]) -> list[QueryScores]:
     """The scores of each question. Ends when the client goes. RequestError: the model is no reranker."""
     scoring = served.scoring
     if scoring is None:
@@ -46,7 +46,7 @@ async def scored(served: Served, request: Request, questions: Sequence[Question]
         raise RequestError(f"the answer took more than the {served.timeout:g} s of --timeout", status=504) from None
 
 
-def usage_of(found: Sequence[Scored], body: Strict) -> dict[str, Any]:
+def usage_of(found: Sequence[QueryScores], body: Strict) -> dict[str, Any]:
     """The usage of an answer: tokens of all pairs, warnings, and which documents have lost their ends."""
     n, first, truncated = sum(each.n_tokens for each in found), 0, []
     for each in found:

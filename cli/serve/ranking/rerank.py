@@ -11,9 +11,9 @@ from hybrid.infer.evaluate.rerank import relevance
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
-from ..scoring import Question
+from ..scoring import RankQuery
 from ..served import Served
-from .asked import Document, scored, text_of, usage_of
+from .asked import TextOrObject, scored, text_of, usage_of
 
 INSTRUCTION = "What is asked of a document, for models that read an instruction; otherwise it has no effect."
 
@@ -22,8 +22,8 @@ class RerankRequest(Strict):
     """A query and documents. `documents` is Jina's and Cohere's name, and vLLM's and llama-server's; with `texts` the
     answer is TEI's."""
 
-    query: Document
-    documents: Annotated[list[Document], Field(min_length=1)] | None = None
+    query: TextOrObject
+    documents: Annotated[list[TextOrObject], Field(min_length=1)] | None = None
     texts: Annotated[list[str], Field(min_length=1)] | None = None
     model: str | None = None
     top_n: Annotated[int, Field(ge=0, description="Results in the answer. Default, and vLLM's 0: all.")] | None = None
@@ -50,7 +50,7 @@ async def rerank(served: Served, request: Request, body: RerankRequest) -> Respo
     if (body.documents is None) == (body.texts is None):
         raise RequestError("give one of documents and texts, a list of texts", param="documents")
     documents = [text_of(each) for each in body.documents or ()] or body.texts or []
-    asked = Question(text_of(body.query), documents, body.instruction, body.cuts)
+    asked = RankQuery(text_of(body.query), documents, body.instruction, body.cuts)
     found = await scored(served, request, [asked])
     scores = found[0].scores if body.raw_scores else relevance(found[0].scores)
     best = sorted(range(len(documents)), key=lambda i: (-found[0].scores[i], i))[: body.top_n or None]

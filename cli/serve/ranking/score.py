@@ -13,7 +13,7 @@ from hybrid.infer.evaluate.rerank import relevance
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
-from ..scoring import Question
+from ..scoring import RankQuery
 from ..served import Served
 from .asked import scored, usage_of
 from .rerank import INSTRUCTION
@@ -48,7 +48,7 @@ async def score(served: Served, request: Request, body: ScoreRequest) -> Respons
         )
     cuts = body.truncate_prompt_tokens is not None
     questions = [
-        Question(query, [document for _, document in pairs], body.instruction, cuts)
+        RankQuery(query, [document for _, document in pairs], body.instruction, cuts)
         for query, pairs in groupby(zip(first, second, strict=True), key=lambda pair: pair[0])
     ]  # neighbours with the same query, which is read once
     found = await scored(served, request, questions)
