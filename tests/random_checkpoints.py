@@ -388,6 +388,12 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 202, "type_vocab_size": 1,
         "layer_norm_eps": 1e-5, "hidden_act": "gelu", "pad_token_id": 1,
     },
+    "bert-scores": {
+        "architectures": ["BertForSequenceClassification"], "vocab_size": 2000, "hidden_size": 56,
+        "intermediate_size": 88, "num_hidden_layers": 2, "num_attention_heads": 7, "max_position_embeddings": 190,
+        "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
+        "id2label": {"0": "far", "1": "near", "2": "same"},
+    },
     "bert-even": {
         "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 600, "type_vocab_size": 1,

@@ -8,6 +8,7 @@ from hybrid.quant.ggml.families.bert import BertHparams
 
 from ..checkpoint import Config
 from .blocks import Heads, read_layers
+from .classifier import CLASSIFIER_KEYS, LABELS, LABELS_CONDITION, RANK, read_labels
 from .family import Family, Row, Shapes, TensorBlock, row, vocabulary_rows
 
 # Parts of a layer: the checkpoint's and GGUF's names.
@@ -112,6 +113,32 @@ class Bert(Family):
         for old, new in OLD.items():
             name = name.removesuffix(old) + new if name.endswith(old) else name
         return name.removeprefix("bert.")
+
+
+@dataclass(frozen=True)
+class BertClassifier(Bert):
+    """BERT with a head that scores a text or a pair of texts: tanh(first row * cls) * cls.output.
+
+    llama.cpp's converter leaves out the first matrix, the pooler of the checkpoint, but its reader uses it.
+    """
+
+    architectures = ("BertForSequenceClassification",)
+    order = Bert.order.replace(".attention.causal", f".attention.causal {CLASSIFIER_KEYS}")
+    dropped = tuple(name for name in Bert.dropped if "pooler." not in name)
+    pooling = RANK
+    counts = LABELS
+    conditional: ClassVar[Mapping[str, str]] = LABELS_CONDITION
+
+    labels: tuple[str, ...]
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        return cls(**cls.fields(config, shapes), labels=read_labels(config))
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        yield from _with_bias("pooler.dense", "cls", self.n_embd, self.n_embd)
+        yield from _with_bias("classifier", "cls.output", len(self.labels), self.n_embd)
 
 
 @dataclass(frozen=True)
