@@ -51,8 +51,16 @@ def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], se
 
 
 def bert_scores(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
-    """The scores of a pair by BertForSequenceClassification, f64 [labels]."""
+    """The scores of a pair by BertForSequenceClassification or RobertaForSequenceClassification, f64 [labels]."""
     t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
-    x = np.tanh(t["pooler.dense.weight"] @ bert(config, tensors, ids, second)[0] + t["pooler.dense.bias"])
-    scores: F64 = t["classifier.weight"] @ x + t["classifier.bias"]
+    roberta = "classifier.dense.weight" in t
+    dense, out = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
+    x = np.tanh(t[dense + ".weight"] @ bert(config, tensors, ids, second)[0] + t[dense + ".bias"])
+    scores: F64 = t[out + ".weight"] @ x + t[out + ".bias"]
     return scores
+
+
+def encoder(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
+    """The scores of a pair if the model has a head, else the rows after the last layer."""
+    scores = config["architectures"][0].endswith("ForSequenceClassification")
+    return (bert_scores if scores else bert)(config, tensors, ids, second)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import random_checkpoints
 from random_checkpoints import ENCODERS
-from reference.encoders import bert, bert_scores
-from safetensors.numpy import load_file, save_file
+from reference.encoders import bert
+from reference.encoders import encoder as twin
 
 from hybrid.convert import convert
 from hybrid.infer import LoadedModel
@@ -31,8 +31,7 @@ def encoder_path(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> En
         path = folder / f"{name}-{kind}-{'-'.join(map(str, changes.values()))}.gguf"
         if not path.exists():
             source = random_checkpoints.write({**ENCODERS[name], **changes}, folder / path.stem)
-            if name == "roberta":
-                _put_before_positions(source / "model.safetensors", 2)
+            random_checkpoints.pad_positions(source)
             convert(source, path, outtype="f32", tokenizer=data_dir / "tokenizers" / "wordpiece")
             if kind != "f32":
                 whole = path.rename(path.with_suffix(".f32"))
@@ -40,13 +39,6 @@ def encoder_path(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> En
         return path
 
     return make
-
-
-def _put_before_positions(path: Path, n: int) -> None:
-    """RoBERTa's first rows of positions belong to no token."""
-    tensors, name = load_file(path), "embeddings.position_embeddings.weight"
-    unused = np.full((n, tensors[name].shape[1]), 1e6, np.float32)
-    save_file({**tensors, name: np.concatenate([unused, tensors[name]])}, path)
 
 
 def some_texts(*lengths: int, seed: int = 1) -> list[list[int]]:
@@ -198,16 +190,16 @@ def test_scores_of_pairs(precision: str, encoder_path: EncoderPath) -> None:
     with Embedder(encoder_path("bert-scores"), precision=precision) as embedder:
         assert (embedder.n_labels, embedder.labels) == (3, ("far", "near", "same"))
         scores, tokens = embedder.scores(PAIRS), embedder.pairs.all(PAIRS, truncate=False)
-        wanted = np.array([bert_scores(ENCODERS["bert-scores"], tensors, one.ids, one.second) for one in tokens])
+        wanted = np.array([twin(ENCODERS["bert-scores"], tensors, one.ids, one.second) for one in tokens])
         print(np.abs(scores - wanted).max())
         np.testing.assert_allclose(scores, wanted, atol=3e-6)
-        swapped = np.array([bert_scores(ENCODERS["bert-scores"], tensors, one.ids, len(one.ids)) for one in tokens])
+        swapped = np.array([twin(ENCODERS["bert-scores"], tensors, one.ids, len(one.ids)) for one in tokens])
         assert np.abs(swapped - wanted).min() > 1e-4, "types of tokens count"
         for pair, together in zip(PAIRS, scores, strict=True):
             assert same(embedder.scores([pair])[0], together)
         (single,) = embedder.pairs.all(["one text"], truncate=False)
         assert (single.second, single.ids) == (len(single.ids), embedder.tokenizer.encode("one text"))
-        expected = bert_scores(ENCODERS["bert-scores"], tensors, single.ids, single.second)
+        expected = twin(ENCODERS["bert-scores"], tensors, single.ids, single.second)
         np.testing.assert_allclose(embedder.scores(["one text"])[0], expected, atol=3e-6)
         assert embedder.scores([]).shape == (0, 3)
 
