@@ -67,6 +67,8 @@ _ROPE = ("rope_parameters", "rope_scaling")
 def without_effect(family: type[Family] | Family, path: str) -> str | None:
     """Why the field at a dotted path has no effect; None if the table does not list it."""
     name = _plain(family, path)
+    if name.partition(".")[0] in family.counts:
+        return None
     while name and not (why := family.without_effect.get(name) or _REASONS.get(name)):
         name = name.rpartition(".")[0]  # the object around it
     return why if name else None

@@ -157,7 +157,7 @@ def prepare(
             f"{shown(checkpoint.folder)} has no matrix in NVFP4 that the file could keep.", remedy=Remedy.OUTTYPE
         )
     kind = stated_type(kind, {tensor.type for tensor in planned})
-    pooling = None if tower else read_pooling(checkpoint)
+    pooling = None if tower or family.pooling else read_pooling(checkpoint)
     vocabulary = None
     if with_vocabulary and not tower:
         vocabulary = read_vocabulary(
@@ -166,7 +166,7 @@ def prepare(
             family.n_vocab,
             preferred_pre=family.pre,
             hint=family.tokenizer_hint,
-            goes_on=family.generates and pooling is None,
+            goes_on=family.generates and pooling is None and not family.pooling,
             checkpoint=checkpoint.folder,
         )
         notes += vocabulary.notes

@@ -289,6 +289,7 @@ ALIKE = {
     "RobertaModel": "XLMRobertaModel",
     "XLMRobertaForMaskedLM": "XLMRobertaModel",
     "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "RobertaForSequenceClassification": "XLMRobertaForSequenceClassification",
     "StableLMEpochForCausalLM": "StableLmForCausalLM",
     "PhimoeForCausalLM": "PhiMoEForCausalLM",
 }

@@ -25,6 +25,7 @@ from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.rows import elementwise
 from ..layers.base import Layer
+from ..loading.classifier import Classifier
 from ..loading.options import LoadFields, LoadOptions, merged
 from ..loading.spread import spread
 from ..loading.weights import Weights
@@ -95,17 +96,15 @@ class Encoder:
         self.positions = w.embedding("position_embd.weight", h.n_embd)
         if self.positions.rows != h.n_ctx_train:
             raise w.wrong("context_length", h.n_ctx_train, f"{self.positions.rows}, the rows of position_embd.weight")
-        self.first_type = 0
-        if "token_types.weight" in w:
-            # every text counts as the first of the two sentences in training
-            types = w.array("token_types.weight", *w.gguf.info("token_types.weight").shape[:1], h.n_embd)
-            self.first_type = w.keep(types[0])
+        # a text has the first type of the two in training, or its second part has the second type
+        self.types = w.embedding("token_types.weight", h.n_embd) if "token_types.weight" in w else None
         self.embedding_norm = self._norm("token_embd_norm.weight")
         self.parts: list[tuple[Layer, Norm]] = []
         for i in range(h.n_layer):
             for norm, layer in self.family.block(h, i, w, PASS_TEXTS):
                 layer.load(w)
                 self.parts.append((layer, self._norm(f"blk.{i}.{norm}")))
+        self.classifier = Classifier.read(w.gguf, h.n_embd, h.eps)
         w.finish()
 
     def _norm(self, weight: str) -> Norm:
@@ -115,12 +114,13 @@ class Encoder:
     # --- programs ---
     def _make_batch(self, n: int) -> None:
         """Make the control block for passes of up to n tokens, and drop all programs, which contain its addresses."""
-        names = ("tokens", "pos", "last", "slot")
+        names = ("tokens", "types", "pos", "last", "slot")
         self._control = {name: aligned_empty(8 * n).view(np.int64) for name in names}
         self._control |= {name: aligned_empty(64).view(np.int64) for name in ("ctl", "all_tokens")}
         for array in self._control.values():
             array[:] = 0
         address = {name: int(array.ctypes.data) for name, array in self._control.items()}
+        self._types = address.pop("types")
         unused = dict.fromkeys(("n_seg", "n_out", "seg", "out_index", "targets", "all_outputs"), 0)
         self.batch = Batch(n_tok=address["ctl"], **address, **unused, rope_pos=address["pos"], pictures=None)
         self.n_most = n
@@ -135,8 +135,10 @@ class Encoder:
         x, places = b.rows(self.n_embd), b.rows(self.n_embd)
         b.embed(self.embedding, x)
         b.embed(self.positions, places, self.batch.pos)
-        if self.first_type:
-            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=self.first_type, ldresidual=0, n=x.n)
+        if self.types is not None:
+            types = b.rows(self.n_embd)
+            b.embed(self.types, types, self._types)
+            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=types, n=x.n)
         b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=places, n=x.n)
         x = self._add_norm(b, x, self.embedding_norm)
         for layer, norm in self.parts:
@@ -175,8 +177,10 @@ class Encoder:
         if first < len(lengths):
             yield range(first, len(lengths))
 
-    def encode(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    def encode(self, texts: Sequence[Sequence[int]], seconds: Sequence[int] = ()) -> list[np.ndarray]:
         """The rows of each text's tokens after the last layer, f32 [n, n_embd], in one pass (see `passes`).
+
+        seconds: for each text, the index at which the second text of a pair begins; empty: there are no pairs.
 
         No text may be empty or longer than n_ctx; tokens must be of the vocabulary.
         """
@@ -190,6 +194,7 @@ class Encoder:
             n = len(text)
             part, pages = slice(first, first + n), pages_of(n)
             c["tokens"][part], c["pos"][part], c["last"][part], c["slot"][part] = text, np.arange(n), n - 1, i
+            c["types"][part] = self._types_of(n, seconds[i]) if seconds else 0
             self.memory.attention.table[i, :pages] = np.arange(page, page + pages)
             first, page = first + n, page + pages
         c["ctl"][0] = total
@@ -199,6 +204,9 @@ class Encoder:
         self._pool.run(program, stoppable=True)
         states = program.view(rows, total).copy()
         return np.split(states, np.cumsum([len(text) for text in texts])[:-1])
+
+    def _types_of(self, n: int, second: int) -> np.ndarray | int:
+        return np.arange(n) >= second if self.types is not None and self.types.rows > 1 else 0
 
     def close(self) -> None:
         if self._pool is not None:

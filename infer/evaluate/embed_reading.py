@@ -16,6 +16,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..engine.encoder import Encoder
+from ..loading.classifier import Classifier
 from ..model import LoadedModel
 from ..runner import Slot, Work
 from ..text.tokenizer import Tokenizer
@@ -89,19 +90,27 @@ class EmbedReading:
         rows = np.stack(self._vectors)
         return (normalized(rows) if normalize else rows).astype(np.float32)
 
+    def scores(self, classifier: Classifier) -> np.ndarray:
+        """Scores of the texts by the model's head, f32 [n, n_labels], after all are read."""
+        return np.stack([classifier.scores(vector) for vector in self._vectors]).astype(np.float32)
+
 
 class EncoderReading(EmbedReading):
     """Reading by an encoder, which reads a text as a whole: a step is one pass, whatever the limit on tokens."""
 
-    def __init__(self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]], seconds: Sequence[int] = ()
+    ) -> None:
+        """seconds: as in `Encoder.encode`."""
         super().__init__(pooling, ids)
-        self.encoder = encoder
+        self.encoder, self.seconds = encoder, seconds
         self._passes = encoder.passes([len(text) for text in ids])
 
     def step(self, most: int) -> tuple[int, float]:
         begin, compiled = time.perf_counter(), self.encoder.compile_seconds
-        part = [self.ids[i] for i in next(self._passes)]
-        for rows in self.encoder.encode(part):
+        indices = next(self._passes)
+        part = [self.ids[i] for i in indices]
+        for rows in self.encoder.encode(part, [self.seconds[i] for i in indices] if self.seconds else ()):
             pooled = Pooled(self.pooling)
             pooled.add(rows[self.pooling.outputs(0, len(rows), len(rows))])
             self._add(pooled.vector)

@@ -18,8 +18,8 @@ def gelu(x: F64) -> F64:
     return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
 
 
-def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) -> F64:
-    """The rows after the last layer, f64 [tok, n_embd]."""
+def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int | None = None) -> F64:
+    """The rows after the last layer, f64 [tok, n_embd]. second: the index at which the second text of a pair begins."""
     t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
     n_head, eps = config["num_attention_heads"], config["layer_norm_eps"]
 
@@ -31,7 +31,9 @@ def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) ->
 
     p = "embeddings."
     x = t[p + "word_embeddings.weight"][ids] + t[p + "position_embeddings.weight"][: len(ids)]
-    x = norm(x + t[p + "token_type_embeddings.weight"][0], p + "LayerNorm")
+    n_first = len(ids) if second is None or config["type_vocab_size"] == 1 else second
+    types = [0] * n_first + [1] * (len(ids) - n_first)
+    x = norm(x + t[p + "token_type_embeddings.weight"][types], p + "LayerNorm")
     for i in range(config["num_hidden_layers"]):
         p = f"encoder.layer.{i}."
         q, k, v = (
@@ -46,3 +48,19 @@ def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) ->
         y = linear(gelu(linear(x, p + "intermediate.dense")), p + "output.dense")
         x = norm(x + y, p + "output.LayerNorm")
     return x
+
+
+def bert_scores(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
+    """The scores of a pair by BertForSequenceClassification or RobertaForSequenceClassification, f64 [labels]."""
+    t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
+    roberta = "classifier.dense.weight" in t
+    dense, out = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
+    x = np.tanh(t[dense + ".weight"] @ bert(config, tensors, ids, second)[0] + t[dense + ".bias"])
+    scores: F64 = t[out + ".weight"] @ x + t[out + ".bias"]
+    return scores
+
+
+def encoder(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
+    """The scores of a pair if the model has a head, else the rows after the last layer."""
+    scores = config["architectures"][0].endswith("ForSequenceClassification")
+    return (bert_scores if scores else bert)(config, tensors, ids, second)

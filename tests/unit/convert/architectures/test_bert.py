@@ -87,6 +87,27 @@ def test_keys_and_tensors(checkpoint: Path, tmp_path: Path) -> None:
         )
 
 
+def test_a_head_that_scores_texts(checkpoint: Path, tmp_path: Path) -> None:
+    random_checkpoints.write(ENCODERS["bert-scores"], checkpoint)
+    source = load_file(checkpoint / "model.safetensors")
+    prefixed = {name if name.startswith("classifier.") else f"bert.{name}": x for name, x in source.items()}
+    save_file(prefixed, checkpoint / "model.safetensors")
+    convert(checkpoint, tmp_path / "a.gguf", outtype="f32")
+    with GGUFFile.open(tmp_path / "a.gguf") as file:
+        assert file.get("bert.pooling_type") == 4
+        assert list(file.get("bert.classifier.output_labels")) == ["far", "near", "same"]
+        for name, target in (("bert.pooler.dense", "cls"), ("classifier", "cls.output")):
+            np.testing.assert_array_equal(file.f32(target + ".weight"), prefixed[name + ".weight"])
+            np.testing.assert_array_equal(file.f32(target + ".bias"), prefixed[name + ".bias"])
+    changed(checkpoint / "config.json", lambda c: c.pop("id2label"))
+    with pytest.raises(CheckpointError, match=r"classifier\.weight"):
+        convert(checkpoint, tmp_path / "b.gguf")
+    changed(checkpoint / "config.json", lambda c: c.update(num_labels=3))
+    convert(checkpoint, tmp_path / "b.gguf", outtype="f32")
+    with GGUFFile.open(tmp_path / "b.gguf") as file:
+        assert list(file.get("bert.classifier.output_labels")) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
 @pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM"])
 def test_older_names_and_heads_for_training(name: str, checkpoint: Path, tmp_path: Path) -> None:
     convert(checkpoint, tmp_path / "new.gguf")
