@@ -37,3 +37,13 @@ def causal(config: dict[str, Any], folder: Path, data_dir: Path, **options: Any)
     path = folder / "tiny.gguf"
     convert(source, path, tokenizer=tokenizer(folder / "tokenizer", data_dir), **options)
     return path
+
+
+def encoder(folder: Path, data_dir: Path, *labels: str, **config: Any) -> Path:
+    """A BERT whose head scores texts by these labels."""
+    known = {str(i): label for i, label in enumerate(labels)}
+    full = {**random_checkpoints.ENCODERS["bert-scores"], **config, "id2label": known}
+    source = random_checkpoints.write(full, folder / "encoder")
+    path = folder / "encoder.gguf"
+    convert(source, path, tokenizer=data_dir / "tokenizers" / "wordpiece")
+    return path

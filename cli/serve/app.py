@@ -13,7 +13,7 @@ from .llama_server import completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
 from .page import costs
 from .page.routes import is_page, page_routes
-from .ranking import rerank, score
+from .ranking import classify, rerank, score
 from .request_log import Logged
 from .served import Served
 
@@ -22,7 +22,7 @@ MODULES = (
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
-    rerank, score,
+    rerank, score, classify,
     costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]

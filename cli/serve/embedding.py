@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.batch.slices import STEP_SECONDS, Slices
+from hybrid.infer.evaluate.cross_encoder import CrossEncoder
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.embed_reading import EmbedReading, EncoderReading, ModelReading, check_ids, text_ids
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
@@ -29,6 +30,18 @@ ALONE_SECONDS = 1.0  # of a slice if the thread is idle: the longest wait of a n
 
 Text = str | list[int]
 T = TypeVar("T")
+
+
+def checked_number(n: int, param: str) -> None:
+    """RequestError: more texts than a request may have."""
+    if n > MOST_TEXTS:
+        raise RequestError(f"{n} texts, this server takes {MOST_TEXTS} at a time", param=param)
+
+
+def checked_tokens(n: int, param: str) -> None:
+    """RequestError: more tokens than a request may have."""
+    if n > MOST_TOKENS:
+        raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param=param)
 
 
 class TextReading(Protocol):
@@ -54,6 +67,9 @@ class VectorSource(Protocol):
     n_embd: int
 
     @property
+    def refusal(self) -> str: ...
+
+    @property
     def tokenizer(self) -> Tokenizer: ...
 
     def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
@@ -62,6 +78,8 @@ class VectorSource(Protocol):
 
 class ModelSource:
     """Vectors from a model that generates. pooling None: the file's own, or the last token."""
+
+    refusal = ""
 
     def __init__(self, model: LoadedModel, pooling: Pooling | None = None) -> None:
         self.model = model
@@ -88,11 +106,20 @@ class EncoderModel:
         self.gguf, self.path, self.description = file.gguf, file.path, file.description
         self.n_bytes, self.n_params = file.n_bytes, file.n_params
         self.pooling, self.n_embd = embedder.pooling, embedder.n_embd
+        self.scorer = None if embedder.classifier is None else CrossEncoder(embedder)
         self.n_ctx, self.n_ctx_train, self.n_vocab = embedder.n_ctx, self.encoder.n_ctx, self.encoder.n_vocab
 
     @property
     def tokenizer(self) -> Tokenizer:
         return self.embedder.tokenizer
+
+    @property
+    def refusal(self) -> str:
+        """Why it makes no vectors; "": it does."""
+        if self.scorer is None or self.embedder.makes_embeddings:
+            return ""
+        use = "/v1/rerank" if self.scorer.ranks else "/classify"
+        return f"it scores texts and makes no embeddings: use {use}"
 
     def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
         return EncoderReading(self.encoder, self.pooling, ids)
@@ -135,13 +162,11 @@ class Embedding:
         """The tokens of each text; call it in a thread. RequestError, UsageError: too many, or an invalid text."""
         if not texts:
             raise RequestError("input: expected a text or tokens, found an empty list", param="input")
-        if len(texts) > MOST_TEXTS:
-            raise RequestError(f"{len(texts)} texts, this server takes {MOST_TEXTS} at a time", param="input")
+        checked_number(len(texts), "input")
         source = self.source
         ids = text_ids(source.tokenizer, texts, source.n_ctx, truncate=False, has_context=True)
         check_ids(ids, source.n_ctx, source.n_vocab)
-        if (n := sum(map(len, ids))) > MOST_TOKENS:
-            raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param="input")
+        checked_tokens(sum(map(len, ids)), "input")
         return ids
 
     async def vectors(self, ids: Sequence[Sequence[int]], *, normalize: bool) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Runs work of a request in a thread that ends soon after the client has gone."""
+"""Runs work of a request in a thread that ends soon after the client has gone, and within the server's time limit."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -11,10 +12,21 @@ from starlette.requests import Request
 
 from hybrid.infer.text.stops import Gone, stopped_by
 
+from .errors import RequestError
 from .streaming import unless_disconnected
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def in_time(seconds: float | None) -> AsyncIterator[None]:
+    """Cancels the work within after `seconds`; None: no limit. RequestError: it took longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise RequestError(f"the answer took more than the {seconds:g} s of --timeout", status=504) from None
 
 
 async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:

@@ -10,7 +10,7 @@ from hybrid.infer.evaluate.rerank import Pairs, Reranker
 from hybrid.infer.evaluate.yes_no import YesNoReranker, prompt_of
 from hybrid.quant.ggml.errors import UnsupportedError
 
-from .embedding import MOST_TEXTS, MOST_TOKENS, Embedding
+from .embedding import Embedding, checked_number, checked_tokens
 from .errors import RequestError
 
 
@@ -46,21 +46,15 @@ class PairScoring:
     def pairs(self, questions: Sequence[RankQuery], longest: int) -> list[Pairs]:
         """The tokens of each question; call it in a thread. longest: characters that no shorter text can fill the
         context with. RequestError, UsageError: too much, or a text that does not fit."""
-        if (n := sum(len(each.documents) for each in questions)) > MOST_TEXTS:
-            raise RequestError(f"{n} documents, this server takes {MOST_TEXTS} at a time", param="documents")
-        made, n = [], 0
+        checked_number(sum(len(each.documents) for each in questions), "documents")
+        made: list[Pairs] = []
         for each in questions:
             documents = [text[:longest] if each.truncate else text for text in each.documents]
             if (most := max(map(len, [each.query, *documents]))) > longest:
                 raise RequestError(f"a text has {most} characters, the context {longest} at most", param="documents")
-            made.append(
-                self.reranker.pairs(each.query, documents, instruction=each.instruction, truncate=each.truncate)
-            )
-            n += made[-1].n_processed
-            if n > MOST_TOKENS:
-                raise RequestError(
-                    f"the texts have more than {MOST_TOKENS} tokens, the most of a request", param="documents"
-                )
+            pairs = self.reranker.pairs(each.query, documents, instruction=each.instruction, truncate=each.truncate)
+            made.append(pairs)
+            checked_tokens(sum(one.n_processed for one in made), "documents")
         return made
 
     async def scored(self, pairs: Sequence[Pairs]) -> list[QueryScores]:

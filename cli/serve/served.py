@@ -74,6 +74,8 @@ class Served:
         self.scoring: PairScoring | None = None
         if isinstance(self.model, EncoderModel):
             self.embedding = Embedding(self.service, self.model)
+            if (scorer := self.model.scorer) is not None and scorer.ranks:
+                self.scoring = PairScoring(self.embedding, scorer)
             return
         model = self.answers.model
         if model.cache is not None:

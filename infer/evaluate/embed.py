@@ -115,6 +115,11 @@ class Embedder:
         return self.classifier.labels if self.classifier else ()
 
     @property
+    def makes_embeddings(self) -> bool:
+        """Whether `embed` works: not with a model that scores texts, unless a pooling was chosen."""
+        return self.classifier is None or self._chosen is not None
+
+    @property
     def n_labels(self) -> int:
         return len(self.labels)
 
@@ -170,7 +175,7 @@ class Embedder:
 
         Raises UsageError when an id is not in the vocabulary, or a text is empty or longer than the context.
         """
-        if self.classifier and self._chosen is None:
+        if not self.makes_embeddings:
             raise UnsupportedError(
                 f"{self.path.name} scores texts ({shown(', '.join(self.labels))}): it makes no embeddings.",
                 remedy=Remedy.POOLING,

@@ -6,7 +6,7 @@ templates: the file's `tokenizer.chat_template.rerank`, a text with {query} and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybrid.quant.ggml.errors import FormatError, Remedy, UsageError
 
@@ -20,10 +20,11 @@ Scored = tuple[str, str] | str
 
 @dataclass(frozen=True)
 class TextIds:
-    """Tokens of a text, or of a pair whose second text begins at index `second`."""
+    """Tokens of a text, or of a pair whose second text begins at index `second`. n_cut: tokens that it has lost."""
 
     ids: list[int]
     second: int
+    n_cut: int = 0
 
 
 class PairTokens:
@@ -57,7 +58,8 @@ class PairTokens:
                         f"text {i + 1} is too large: it has {len(whole.ids)} tokens, the context has {self.n_ctx}.",
                         remedy=self._remedy,
                     )
-                whole = self.one(text, len(whole.ids) - self.n_ctx)
+                n_cut = len(whole.ids) - self.n_ctx
+                whole = replace(self.one(text, n_cut), n_cut=n_cut)
                 if len(whole.ids) > self.n_ctx:
                     raise UsageError(
                         f"text {i + 1} is too large: without its document it has {len(whole.ids)} tokens, the context "

@@ -28,11 +28,13 @@ class Pairs:
     shared     the tokens that all pairs begin with
     rest       the other tokens of each pair
     truncated  indexes of the documents that have lost tokens at their end
+    seconds    for encoders: the index in each pair at which its document begins
     """
 
     shared: list[int]
     rest: list[list[int]]
     truncated: tuple[int, ...] = ()
+    seconds: tuple[int, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -119,7 +121,7 @@ def relevance(scores: np.ndarray) -> np.ndarray:
     return 0.5 * (1 + np.tanh(0.5 * scores))
 
 
-def finite(scores: Sequence[float], name: str) -> np.ndarray:
+def finite(scores: Sequence[float] | np.ndarray, name: str) -> np.ndarray:
     """The scores as an array. FormatError, with the model's name: one is NaN or infinite."""
     values = np.array(scores, np.float64)
     if not np.isfinite(values).all():

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import random_checkpoints
 from end_to_end.outcomes import Cli, ok
-from random_rerankers import DOCUMENTS, QUERY, causal
+from random_rerankers import DOCUMENTS, QUERY, causal, encoder
 
 from hybrid.infer import LoadedModel
+from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.rerank import relevance, scores
 from hybrid.infer.evaluate.yes_no import YesNoReranker
 
@@ -70,6 +72,23 @@ def test_documents_of_files_and_stdin(
     asked = ("rerank", reranker, "-p", QUERY, tmp_path / "a.txt", "--json")
     plain, other = (json.loads(ok(cli(*asked, *more))) for more in ((), ("--instruction", "Find a proof.")))
     assert plain["results"][0]["log_odds"] != other["results"][0]["log_odds"]
+
+
+def test_encoders(lines: Path, tmp_path: Path, data_dir: Path, cli: Cli, refused: Callable[..., str]) -> None:
+    """The score of one label; a context that is too short; labels that do not rank."""
+    path = encoder(tmp_path / "one", data_dir, "LABEL_0")
+    with Embedder(path) as embedder:
+        wanted = embedder.scores([(QUERY, text) for text in DOCUMENTS])[:, 0].astype(np.float64)
+    report = json.loads(ok(cli("rerank", path, "-p", QUERY, lines, "--json")))
+    assert {one["index"]: one["log_odds"] for one in report["results"]} == dict(enumerate(wanted.tolist()))
+    assert [one["index"] for one in report["results"]] == (-wanted).argsort(kind="stable").tolist()
+    (tmp_path / "long.txt").write_text("word " * 300)
+    line = refused("rerank", path, "-p", QUERY, tmp_path / "long.txt", code=2)
+    assert line.endswith("Cut it up, or use --truncate.")
+    line = refused("rerank", encoder(tmp_path / "two", data_dir, "far", "near"), "-p", QUERY, lines, code=1)
+    assert "scores no documents: it has the labels far, near, a reranker has one. Needed: " in line
+    path = encoder(tmp_path / "none", data_dir, architectures=["BertModel"])
+    assert "it makes embeddings only. Needed: " in refused("rerank", path, "-p", QUERY, lines, code=1)
 
 
 def test_refused(

@@ -33,6 +33,7 @@ LOOKING = (
     "/detokenize",
     "/v1/rerank",
     "/v1/score",
+    "/classify",
 )
 
 
@@ -55,6 +56,7 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/embedding": {"content": text},
         "/detokenize": {"tokens": [5, 6, 7]},
         "/v1/rerank": {"query": text, "documents": [text]},
+        "/classify": {"input": text},
         "/v1/score": {"text_1": text, "text_2": text},
     }.get(path, {"messages": messages})
 

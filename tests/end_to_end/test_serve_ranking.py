@@ -102,7 +102,7 @@ def test_vllms_scores(server: Server, wanted: np.ndarray) -> None:
 @pytest.mark.parametrize("documents", [[], None, 123, [1, 2, 3], [{"title": "a"}], ["a"] * 2049])
 def test_refused_documents(server: Server, documents: Any) -> None:
     refused = server.error(400, "/rerank", {"query": QUERY, "documents": documents})
-    assert "documents" in str(refused["message"]) and refused["param"] is not None
+    assert str(refused["param"]).startswith("documents")
 
 
 def test_texts_that_are_too_long(server: Server, wanted: np.ndarray) -> None:

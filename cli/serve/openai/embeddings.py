@@ -1,6 +1,5 @@
 """POST /v1/embeddings: vectors of texts."""
 
-import asyncio
 import base64
 from typing import Annotated, Any, Literal
 
@@ -16,7 +15,7 @@ from ..embedding import Text
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
-from ..in_thread import in_thread
+from ..in_thread import in_thread, in_time
 from ..served import Served
 from ..streaming import unless_disconnected
 from ..warning_log import with_warnings
@@ -88,15 +87,14 @@ async def vectors(
     embedding = served.embedding
     if embedding is None:
         raise RequestError("this server was started without a sequence for embeddings", status=501)
+    if embedding.source.refusal:
+        raise RequestError(f"{served.name} is for other requests: {embedding.source.refusal}")
     for text in texts:
         if isinstance(text, str):
             served.maker.check_length(text)
-    try:
-        async with asyncio.timeout(served.timeout):
-            ids = await in_thread(request, embedding.tokens, texts)
-            rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
-    except TimeoutError:
-        raise RequestError(f"the answer took more than the {served.timeout:g} s of --timeout", status=504) from None
+    async with in_time(served.timeout):
+        ids = await in_thread(request, embedding.tokens, texts)
+        rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
     n = sum(map(len, ids))
     return await run_in_threadpool(_encoded, rows, encoding), n
 

@@ -1,13 +1,12 @@
 """What the routes that rank have in common: texts as strings or objects, limits, and the answer's usage."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
 
 from ..errors import RequestError
-from ..in_thread import in_thread
+from ..in_thread import in_thread, in_time
 from ..scoring import QueryScores, RankQuery
 from ..served import Served
 from ..streaming import unless_disconnected
@@ -38,12 +37,9 @@ async def scored(served: Served, request: Request, questions: Sequence[RankQuery
     scoring = served.scoring
     if scoring is None:
         raise RequestError(f"{served.name} scores no documents: {request.url.path} {NEEDED}")
-    try:
-        async with asyncio.timeout(served.timeout):
-            pairs = await in_thread(request, scoring.pairs, questions, served.maker.most_characters)
-            return await unless_disconnected(request, scoring.scored(pairs))
-    except TimeoutError:
-        raise RequestError(f"the answer took more than the {served.timeout:g} s of --timeout", status=504) from None
+    async with in_time(served.timeout):
+        pairs = await in_thread(request, scoring.pairs, questions, served.maker.most_characters)
+        return await unless_disconnected(request, scoring.scored(pairs))
 
 
 def usage_of(found: Sequence[QueryScores], body: Strict) -> dict[str, Any]:
