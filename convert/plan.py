@@ -29,6 +29,7 @@ from .kept_blocks import factors, inputs_are_exact, kept
 from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
+from .prompts import prompt_keys
 from .sources import choose, in_reading_order, some
 from .tokenizers import read_vocabulary
 from .tokenizers.special import stated_ids
@@ -177,6 +178,7 @@ def prepare(
             )
         if family.ends_by_config:
             vocabulary.ids |= {kind: i for kind, i in stated_ids(config, family.n_vocab).items() if kind == "eos"}
+    prompts = [] if tower else list(prompt_keys(checkpoint, config))  # reads the config: before the notes on its fields
     if isinstance(config, PictureConfig):
         notes += tower_notes(config, family, text_type)
     else:
@@ -191,6 +193,7 @@ def prepare(
         *_rotation_keys(checkpoint.folding, family, jobs),
         *_exact_input_keys(jobs),
         *(vocabulary.key_values() if vocabulary else ()),
+        *prompts,
     ]
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
     plan = ConvertPlan(

@@ -16,13 +16,14 @@ from .page.routes import is_page, page_routes
 from .ranking import classify, rerank, score
 from .request_log import Logged
 from .served import Served
+from .tei import embed
 
 MODULES = (
     health, metrics, cached_conversations, openapi,
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,
-    rerank, score, classify,
+    rerank, score, classify, embed,
     costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]

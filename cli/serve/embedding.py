@@ -14,7 +14,15 @@ from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.batch.slices import STEP_SECONDS, Slices
 from hybrid.infer.evaluate.cross_encoder import CrossEncoder
 from hybrid.infer.evaluate.embed import Embedder
-from hybrid.infer.evaluate.embed_reading import EmbedReading, EncoderReading, ModelReading, check_ids, text_ids
+from hybrid.infer.evaluate.embed_prompts import EmbedPrompts
+from hybrid.infer.evaluate.embed_reading import (
+    EmbedReading,
+    EncoderReading,
+    ModelReading,
+    TextTokens,
+    check_ids,
+    text_ids,
+)
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
 from hybrid.infer.loading.model_file import ModelFile
 from hybrid.infer.loading.options import DEFAULT_UBATCH
@@ -65,6 +73,7 @@ class VectorSource(Protocol):
     n_ctx: int
     n_vocab: int
     n_embd: int
+    prompts: EmbedPrompts
 
     @property
     def refusal(self) -> str: ...
@@ -85,6 +94,7 @@ class ModelSource:
         self.model = model
         self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
         self.n_ctx, self.n_vocab, self.n_embd = model.n_ctx, model.n_vocab, model.hparams.n_embd
+        self.prompts = EmbedPrompts.read(model.gguf)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -105,7 +115,7 @@ class EncoderModel:
         file = ModelFile(embedder.gguf, self.encoder.hparams, embedder.n_ctx, self.encoder.n_vocab)
         self.gguf, self.path, self.description = file.gguf, file.path, file.description
         self.n_bytes, self.n_params = file.n_bytes, file.n_params
-        self.pooling, self.n_embd = embedder.pooling, embedder.n_embd
+        self.pooling, self.n_embd, self.prompts = embedder.pooling, embedder.n_embd, embedder.prompts
         self.scorer = None if embedder.classifier is None else CrossEncoder(embedder)
         self.n_ctx, self.n_ctx_train, self.n_vocab = embedder.n_ctx, self.encoder.n_ctx, self.encoder.n_vocab
 
@@ -158,22 +168,25 @@ class Embedding:
         self.n_tokens, self.n_passes = 0, 0  # tokens read, and steps taken
         self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
 
-    def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
-        """The tokens of each text; call it in a thread. RequestError, UsageError: too many, or an invalid text."""
+    def tokens(self, texts: Sequence[Text], *, n_ctx: int, truncate: bool) -> TextTokens:
+        """The tokens of each text, at most n_ctx; call it in a thread. RequestError, UsageError: too many, or an
+        invalid text."""
         if not texts:
             raise RequestError("input: expected a text or tokens, found an empty list", param="input")
         checked_number(len(texts), "input")
         source = self.source
-        ids = text_ids(source.tokenizer, texts, source.n_ctx, truncate=False, has_context=True)
-        check_ids(ids, source.n_ctx, source.n_vocab)
-        checked_tokens(sum(map(len, ids)), "input")
-        return ids
+        found = text_ids(source.tokenizer, texts, n_ctx, truncate=truncate, has_context=True)
+        check_ids(found.ids, n_ctx, source.n_vocab)
+        checked_tokens(sum(map(len, found.ids)), "input")
+        return found
 
-    async def vectors(self, ids: Sequence[Sequence[int]], *, normalize: bool) -> np.ndarray:
-        """Vectors, f32 [n, n_embd], with the same bits as `hybrid embed`. BusyError, ClosedError."""
+    async def vectors(
+        self, ids: Sequence[Sequence[int]], *, normalize: bool, dimensions: int | None = None
+    ) -> np.ndarray:
+        """Vectors, f32 [n, n_embd] or [n, dimensions], with the same bits as `hybrid embed`. BusyError, ClosedError."""
         reading = self.source.begin(ids)
         await self.read(reading)
-        return await run_in_threadpool(lambda: reading.vectors(normalize=normalize))
+        return await run_in_threadpool(lambda: reading.vectors(normalize=normalize, dimensions=dimensions))
 
     async def read(self, reading: TextReading) -> None:
         """Reads all texts of a reading. BusyError, ClosedError."""

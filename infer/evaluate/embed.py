@@ -29,9 +29,10 @@ from ..model import LoadedModel
 from ..progress import TokenProgress
 from ..runner import Work
 from ..text.tokenizer import Tokenizer, load_tokenizer
+from .embed_prompts import EmbedPrompts, check_dimensions
 from .embed_reading import check_ids, text_ids
 from .pairs import PairTokens, Scored, TextIds
-from .pooling import Pooled, Pooling, normalized, scored_pooling, stated_pooling
+from .pooling import Pooled, Pooling, finished, scored_pooling, stated_pooling
 
 MOST_SEQUENCES = 32  # limit on texts that a generating model reads together
 
@@ -101,13 +102,23 @@ class Embedder:
     def tokenizer(self) -> Tokenizer:
         return fitting_tokenizer(self.gguf, self.encoder.n_vocab) if self.encoder else load_tokenizer(self.gguf)
 
-    def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
+    @cached_property
+    def prompts(self) -> EmbedPrompts:
+        """The prompts that the model was trained with. FormatError: a key has a wrong value."""
+        return EmbedPrompts.read(self.gguf)
+
+    def tokens(
+        self, texts: Sequence[str], *, truncate: bool = False, prompt_name: str | None = None
+    ) -> list[list[int]]:
         """The ids of every text, with the special tokens that the model wants around it.
 
         Raises UsageError, which names the first text (counted from 1) that is empty or too long. truncate: too long
-        texts lose their last tokens, but keep the EOS that the model puts at the end.
+        texts lose their last tokens, but keep the EOS that the model puts at the end. prompt_name: see
+        `EmbedPrompts.named`.
         """
-        return text_ids(self.tokenizer, texts, self.n_ctx, truncate=truncate, has_context=not self.encoder)
+        prompt, has_context = self.prompts.named(prompt_name), not self.encoder
+        prompted = [prompt + text for text in texts]
+        return text_ids(self.tokenizer, prompted, self.n_ctx, truncate=truncate, has_context=has_context).ids
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -159,19 +170,29 @@ class Embedder:
         *,
         normalize: bool = True,
         truncate: bool = False,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
         progress: TokenProgress | None = None,
     ) -> np.ndarray:
-        """Vectors of the texts, f32 [n, n_embd]. normalize: to length 1. progress(tokens done, tokens in all)."""
-        return self.embed_ids(self.tokens(texts, truncate=truncate), normalize=normalize, progress=progress)
+        """Vectors of the texts, f32 [n, n_embd]. normalize: to length 1. progress(tokens done, tokens in all).
+
+        truncate, prompt_name: see `tokens`; dimensions: see `embed_ids`.
+        """
+        ids = self.tokens(texts, truncate=truncate, prompt_name=prompt_name)
+        return self.embed_ids(ids, normalize=normalize, dimensions=dimensions, progress=progress)
 
     def embed_ids(
         self,
         ids: Sequence[Sequence[int]],
         *,
         normalize: bool = True,
+        dimensions: int | None = None,
         progress: TokenProgress | None = None,
     ) -> np.ndarray:
         """`embed` of token ids, as `tokens` returns them.
+
+        dimensions: the vectors are cut to so many values, for which `prompts.dimensions` says whether the model was
+        trained.
 
         Raises UsageError when an id is not in the vocabulary, or a text is empty or longer than the context.
         """
@@ -180,15 +201,12 @@ class Embedder:
                 f"{self.path.name} scores texts ({shown(', '.join(self.labels))}): it makes no embeddings.",
                 remedy=Remedy.POOLING,
             )
+        check_dimensions(dimensions, self.n_embd)
         # a generating model checks its tokens itself
         check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
         vectors = self._all_vectors(ids, self.pooling, (), progress)
-        if not vectors:
-            return np.zeros((0, self.n_embd), np.float32)
-        rows = np.stack(vectors)
-        if normalize:
-            rows = normalized(rows)
-        return rows.astype(np.float32)
+        rows = np.stack(vectors) if vectors else np.zeros((0, self.n_embd))
+        return finished(rows, normalize=normalize, dimensions=dimensions)
 
     @property
     def n_embd(self) -> int:

@@ -10,6 +10,7 @@ The vectors have the same bits as `Embedder`'s, however the texts are cut.
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,17 +21,25 @@ from ..loading.classifier import Classifier
 from ..model import LoadedModel
 from ..runner import Slot, Work
 from ..text.tokenizer import Tokenizer
-from .pooling import Pooled, Pooling, normalized
+from .pooling import Pooled, Pooling, finished
+
+
+class TextTokens(NamedTuple):
+    """The ids of every text. truncated: indexes of the texts that have lost tokens."""
+
+    ids: list[list[int]]
+    truncated: tuple[int, ...]
 
 
 def text_ids(
     tokenizer: Tokenizer, texts: Iterable[str | list[int]], n_ctx: int, *, truncate: bool, has_context: bool
-) -> list[list[int]]:
+) -> TextTokens:
     """The ids of every text, see `Embedder.tokens`. A text may already be ids.
 
     has_context: whether the user can choose the context, for the message.
     """
     ids = [tokenizer.encode(text) if isinstance(text, str) else text for text in texts]
+    truncated = []
     for i, text in enumerate(ids):
         if not text:
             raise UsageError(f"text {i + 1} is empty, and this model puts nothing around a text. Leave it out.")
@@ -42,7 +51,8 @@ def text_ids(
                 )
             kept = 1 if tokenizer.add_eos and n_ctx > 1 else 0
             ids[i] = text[: n_ctx - kept] + text[len(text) - kept :]
-    return ids
+            truncated.append(i)
+    return TextTokens(ids, tuple(truncated))
 
 
 def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> None:
@@ -85,10 +95,9 @@ class EmbedReading:
         self._vectors.append(vector)
         self.next += 1
 
-    def vectors(self, *, normalize: bool = True) -> np.ndarray:
-        """Vectors of the texts, f32 [n, n_embd], after all are read."""
-        rows = np.stack(self._vectors)
-        return (normalized(rows) if normalize else rows).astype(np.float32)
+    def vectors(self, *, normalize: bool = True, dimensions: int | None = None) -> np.ndarray:
+        """Vectors of the texts, f32 [n, n_embd] or [n, dimensions], after all are read."""
+        return finished(np.stack(self._vectors), normalize=normalize, dimensions=dimensions)
 
     def scores(self, classifier: Classifier) -> np.ndarray:
         """Scores of the texts by the model's head, f32 [n, n_labels], after all are read."""

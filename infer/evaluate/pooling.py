@@ -78,6 +78,13 @@ class Pooled:
         return self._sum / self.n_rows if self.pooling is Pooling.MEAN else self._sum
 
 
+def finished(rows: np.ndarray, *, normalize: bool, dimensions: int | None = None) -> np.ndarray:
+    """Vectors f64 [n, n_embd] as f32, cut to their first `dimensions` values (Matryoshka, arXiv:2205.13147), then
+    scaled to length 1."""
+    cut = rows if dimensions is None else rows[:, :dimensions].copy()
+    return (normalized(cut) if normalize else cut).astype(np.float32)
+
+
 def normalized(rows: np.ndarray) -> np.ndarray:
     """Scale each row, f64 [n, n_embd], to length 1 in place, unless it is zero."""
     length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))

@@ -34,6 +34,8 @@ LOOKING = (
     "/v1/rerank",
     "/v1/score",
     "/classify",
+    "/embed",
+    "/similarity",
 )
 
 
@@ -57,6 +59,8 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/detokenize": {"tokens": [5, 6, 7]},
         "/v1/rerank": {"query": text, "documents": [text]},
         "/classify": {"input": text},
+        "/embed": {"inputs": text},
+        "/similarity": {"inputs": {"source_sentence": text, "sentences": [text]}},
         "/v1/score": {"text_1": text, "text_2": text},
     }.get(path, {"messages": messages})
 

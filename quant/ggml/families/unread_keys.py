@@ -169,7 +169,7 @@ def _verdict(gguf: GGUFFile, arch: str, key: str, of: _Lookup, known: Collection
         return _of_architecture(gguf, arch, name, of, known)
     if prefix == "xielu":
         return "refused", "parameters of an activation"
-    if prefix == "hybrid" and not name.startswith(("tokenizer.", "quantize.")):
+    if prefix == "hybrid" and not name.startswith(("tokenizer.", "quantize.", "prompts.", "embedding.")):
         return ("refused", "it changes the result") if _COMPUTES.fullmatch(name) else ("noted", "unknown")
     if _TOP_LEVEL.match(key) or f"{prefix}.block_count" in gguf.metadata:
         return "passed", "a fact about the file, or of another architecture"
