@@ -281,6 +281,7 @@ ALIKE = {
     "LlamaModel": "LlamaForCausalLM",
     "MambaLMHeadModel": "MambaForCausalLM",
     "MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM",
+    "ModernBertForMaskedLM": "ModernBertModel",
     "MistralModel": "MistralForCausalLM",
     "PLaMo2ForCausalLM": "Plamo2ForCausalLM",
     "Qwen2Model": "Qwen2ForCausalLM",
