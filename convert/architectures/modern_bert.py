@@ -159,7 +159,7 @@ def _read_period(config: Config, n_layer: int) -> int:
         return config.integer("global_attn_every_n_layers", default=USUAL_PERIOD)
     for n in [USUAL_PERIOD, *range(1, n_layer + 1)]:
         if local == [i % n > 0 for i in range(n_layer)]:
-            return n
+            return int(n)
     raise config.wrong("layer_types", "full_attention for the first of every n layers only")
 
 

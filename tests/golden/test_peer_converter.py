@@ -23,6 +23,7 @@ import random_checkpoints
 import random_heads
 from reference import plamo2_vocabulary
 from reference.tokenizer_files import gemma_json
+from reranker_checkpoints import qwen3_reranker
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -226,6 +227,7 @@ REASONS = [
     ("modern-bert", r"tokenizer\.ggml\.add_sep_token", 0, "there true, unless the tokenizer has a template"),
     ("-bert-scores", r"cls\.(weight|bias)", 0, "the pooler, which is left out there, and its programs would use"),
     ("-bert-scores", r"general\.size_label", 0, "with these weights"),
+    ("qwen3-reranker", r"general\.(basename|finetune)", 0, "there guessed from the name of the folder"),
     ("hunyuan$", r"tokenizer\.ggml\.eos_token_id", 0, "there eod_token_id of the config, whatever the tokenizer says"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
     (
@@ -314,6 +316,7 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         for file in own.glob("*token*.json"):
             shutil.copyfile(file, checkpoint / file.name)
         yield f"random-{name}", checkpoint, "f16"
+    yield "qwen3-reranker", qwen3_reranker(folder, tokenizer.parents[1]), "f16"
     for name, kind in HEADS.items():
         config, shapes = random_heads.WITH_HEADS[name]
         more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind.startswith("bailing") else {})}
@@ -397,7 +400,9 @@ def _join_heads(path: Path) -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", [*CHECKPOINTS, *(f"random-{name}" for name in (*RANDOM, *RANDOM_ENCODERS, *HEADS))])
+@pytest.mark.parametrize(
+    "name", [*CHECKPOINTS, "qwen3-reranker", *(f"random-{name}" for name in (*RANDOM, *RANDOM_ENCODERS, *HEADS))]
+)
 def test_files_are_equal(name: str, both_files: dict[str, tuple[Path, Path]]) -> None:
     ours, peers = (GGUFFile.open(path) for path in both_files[name])
     differ: dict[str, float] = {}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from reranker_checkpoints import qwen3_reranker
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -92,6 +93,18 @@ def test_scores(name: str, data_dir: Path, tmp_path: Path) -> None:
     theirs = [one["relevance_score"] for one in sorted(found, key=lambda one: int(one["index"]))]
     print(name, ours, theirs)
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+def test_answers_of_qwen3_reranker(data_dir: Path, tmp_path: Path) -> None:
+    """Its score is the probability of "yes" beside "no"."""
+    convert(qwen3_reranker(tmp_path, data_dir), path := tmp_path / "a.gguf", outtype="f32")
+    with Embedder(path) as embedder:
+        scores = np.exp(embedder.scores([(QUERY, document) for document in DOCUMENTS]).astype(np.float64))
+    with server("-m", path, "--rerank") as address:
+        found = asked(f"{address}/rerank", {"query": QUERY, "documents": DOCUMENTS})["results"]
+    theirs = [one["relevance_score"] for one in sorted(found, key=lambda one: int(one["index"]))]
+    print(scores[:, 0] / scores.sum(1), theirs)
+    np.testing.assert_allclose(scores[:, 0] / scores.sum(1), theirs, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", VECTORS)
