@@ -30,6 +30,7 @@ from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
 from .prompts import prompt_keys
+from .reranker import TEMPLATE, as_reranker, is_reranker
 from .sources import choose, in_reading_order, some
 from .tokenizers import read_vocabulary
 from .tokenizers.special import stated_ids
@@ -122,6 +123,7 @@ def prepare(
     checkpoint = Checkpoint(source)
     config = checkpoint.config
     text_type, architecture = family_of(config)
+    text_type, config = as_reranker(checkpoint, config, text_type, tokenizer or checkpoint.folder)
     if tower and architecture not in TOWERS:
         raise UnsupportedError(f"{config.where}: {shown(architecture)} has no vision tower that is supported.")
     family_type: type[Family] = TOWERS[architecture] if tower else text_type
@@ -171,6 +173,8 @@ def prepare(
             checkpoint=checkpoint.folder,
         )
         notes += vocabulary.notes
+        if family.pooling and is_reranker(checkpoint):
+            vocabulary.chat_templates["rerank"] = TEMPLATE
         if family.prompts_by_code and not vocabulary.chat_templates:
             notes.append(
                 "the file has no chat template: code of the repository writes prompts, which is not run. A file "

@@ -32,9 +32,9 @@ def tokenizer(folder: Path, data_dir: Path) -> Path:
 
 
 def causal(config: dict[str, Any], folder: Path, data_dir: Path, **options: Any) -> Path:
-    """A model of this config that its name makes a yes/no reranker."""
-    source = random_checkpoints.write(config, folder / "Qwen3-Reranker-tiny")
-    path = folder / "tiny.gguf"
+    """A model of this config that its file's name makes a yes/no reranker, without a head."""
+    source = random_checkpoints.write(config, folder / "model")
+    path = folder / "qwen3-reranker-tiny.gguf"
     convert(source, path, tokenizer=tokenizer(folder / "tokenizer", data_dir), **options)
     return path
 

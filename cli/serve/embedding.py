@@ -24,6 +24,7 @@ from hybrid.infer.evaluate.embed_reading import (
     text_ids,
 )
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
+from hybrid.infer.loading.classifier import has_head
 from hybrid.infer.loading.model_file import ModelFile
 from hybrid.infer.loading.options import DEFAULT_UBATCH
 from hybrid.infer.text.tokenizer import Tokenizer
@@ -76,7 +77,8 @@ class VectorSource(Protocol):
     prompts: EmbedPrompts
 
     @property
-    def refusal(self) -> str: ...
+    def refusal(self) -> str:
+        """Why it makes no vectors; "": it does."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...
@@ -88,10 +90,10 @@ class VectorSource(Protocol):
 class ModelSource:
     """Vectors from a model that generates. pooling None: the file's own, or the last token."""
 
-    refusal = ""
-
     def __init__(self, model: LoadedModel, pooling: Pooling | None = None) -> None:
         self.model = model
+        scores = has_head(model.gguf) and pooling is None
+        self.refusal = "it scores texts and makes no embeddings: use /v1/rerank" if scores else ""
         self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
         self.n_ctx, self.n_vocab, self.n_embd = model.n_ctx, model.n_vocab, model.hparams.n_embd
         self.prompts = EmbedPrompts.read(model.gguf)
@@ -125,7 +127,7 @@ class EncoderModel:
 
     @property
     def refusal(self) -> str:
-        """Why it makes no vectors; "": it does."""
+        """See `VectorSource`."""
         if self.scorer is None or self.embedder.makes_embeddings:
             return ""
         use = "/v1/rerank" if self.scorer.ranks else "/classify"

@@ -13,7 +13,7 @@ from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.vision_names import CLIP
 
-from ..architectures import ENCODERS, FAMILIES, Family
+from ..architectures import FAMILIES, Family, encoder_of
 from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
@@ -32,7 +32,7 @@ from .head import Head, Shared
 def family_of(gguf: GGUFFile) -> Family:
     """The architecture of a file. Raises UnsupportedError if it is unknown or an encoder."""
     arch = str(gguf.get("general.architecture"))
-    if arch in ENCODERS:
+    if encoder_of(gguf):
         raise UnsupportedError(
             f"{gguf.path.name} is an encoder ({arch}): it makes embeddings only.",
             remedy=Remedy.EMBEDDINGS,

@@ -8,9 +8,7 @@ from .embed import Embedder
 from .embed_reading import EncoderReading
 from .pairs import Scored
 from .pooling import scored_pooling
-from .rerank import Pairs, finite
-
-ANSWERS = ("yes", "no")
+from .rerank import Pairs, finite, ranking, ranks
 
 
 class TextScorer:
@@ -23,8 +21,8 @@ class TextScorer:
 
     @property
     def ranks(self) -> bool:
-        """Whether the labels say how well a document answers a query: one label, or yes and no."""
-        return len(self.labels) == 1 or self.labels == ANSWERS
+        """See `ranks`."""
+        return ranks(self.labels)
 
     def tokens(self, texts: Sequence[Scored], *, truncate: bool) -> Pairs:
         """The tokens of texts and of pairs (query, document). UsageError: one does not fit, and truncate is False."""
@@ -75,5 +73,4 @@ class TextScoreReading:
 
     def scores(self) -> np.ndarray:
         """See `ScoreReading`."""
-        logits = self.logits()
-        return logits[:, 0] - logits[:, 1] if logits.shape[1] > 1 else logits[:, 0]
+        return ranking(self.logits())

@@ -18,7 +18,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.split import open_gguf
 
-from ..architectures import ENCODERS
+from ..architectures import encoder_of
 from ..engine.encoder import Encoder
 from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
@@ -60,7 +60,7 @@ class Embedder:
         self.gguf = open_gguf(path)
         self.path = Path(path)
         arch = self.gguf.get("general.architecture", "")
-        self.encoder = Encoder.load(path, given, progress=progress) if arch in ENCODERS else None
+        self.encoder = Encoder.load(path, given, progress=progress) if encoder_of(self.gguf) else None
         # without any, `embed` refuses a model that scores texts
         self._chosen = pooling
         self.pooling = pooling or stated_pooling(self.gguf) or (Pooling.MEAN if self.encoder else Pooling.LAST)

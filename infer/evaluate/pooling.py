@@ -43,7 +43,14 @@ def stated_pooling(gguf: GGUFFile) -> Pooling | None:
 
 def scored_pooling(gguf: GGUFFile, *, generates: bool) -> Pooling:
     """The pooling before a head that scores texts."""
-    return Pooling.LAST if generates else Pooling.CLS
+    if generates:
+        return Pooling.LAST
+    arch = gguf.get("general.architecture", "")
+    # llama.cpp's default of the key
+    number = gguf.get(f"{arch}.classifier.pooling_type", 1 if arch == "modern-bert" else 2)
+    if number not in (1, 2):
+        raise wrong(gguf, f"{arch}.classifier.pooling_type", number, "1 (mean) or 2 (first token)")
+    return _POOLING[number]
 
 
 class Pooled:

@@ -20,6 +20,18 @@ from hybrid.quant.ggml.errors import FormatError
 from ..loading.options import DEFAULT_UBATCH
 from ..progress import TokenProgress
 
+ANSWERS = ("yes", "no")
+
+
+def ranks(labels: Sequence[str]) -> bool:
+    """Whether the labels of a head say how well a document answers a query: one label, or yes and no."""
+    return len(labels) == 1 or tuple(labels) == ANSWERS
+
+
+def ranking(logits: np.ndarray) -> np.ndarray:
+    """Log odds [n] from the logits [n, labels] of labels that rank."""
+    return logits[:, 0] - logits[:, 1] if logits.shape[1] > 1 else logits[:, 0]
+
 
 @dataclass(frozen=True)
 class Pairs:

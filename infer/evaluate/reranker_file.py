@@ -9,7 +9,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import UnsupportedError, shown
 from hybrid.quant.ggml.split import open_gguf
 
-from ..architectures import ENCODERS
+from ..architectures import encoder_of
 from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
 from ..loading.model_file import notes_on
@@ -47,7 +47,7 @@ class RerankerFile:
         self.gguf = open_gguf(path)
         arch = self.gguf.get("general.architecture", "")
         self._encoder: CrossEncoder | None = None
-        if arch in ENCODERS:
+        if encoder_of(self.gguf):
             self._encoder = self._loaded_encoder()
             self.n_ctx = self._encoder.n_ctx
             self.file_notes, self.numa_note = self._encoder.embedder.file_notes, self._encoder.embedder.numa_note

@@ -1,24 +1,27 @@
 """Causal rerankers: a model that answers yes or no to the question whether a document answers a query.
 
 Qwen3-Reranker (arXiv:2506.05176) reads an instruction, the query and a document; the score is the logit of "yes" less
-the logit of "no" after them. All pairs of a query begin with the same tokens, which are read once.
+the logit of "no" after them. All pairs of a query begin with the same tokens, which are read once. The logits come from
+the rows of the output matrix, or from a head in the file, as llama.cpp and `hybrid convert` write it.
 """
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, UnsupportedError, UsageError
+from hybrid.quant.ggml.errors import Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..engine.chosen_logits import ChosenLogits
+from ..loading.classifier import Classifier
 from ..model import LoadedModel
 from ..runner import Slot, Work
 from ..text.literal_text import BREAK, LiteralText
 from ..text.tokenizer import Tokenizer
-from .rerank import Pairs, finite
+from .pairs import TEMPLATE
+from .rerank import ANSWERS, Pairs, finite, ranking, ranks
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 # from the model card of Qwen3-Reranker
@@ -28,8 +31,6 @@ PROMPT = (
     "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-ANSWERS = ("yes", "no")
-TEMPLATE = "tokenizer.chat_template.rerank"  # llama.cpp's key of a prompt with {query} and {document}
 TURN_TOKENS = 4096  # of documents, after which other texts may be read and the query is read again
 _NAMED = re.compile(r"qwen3[-_. ]?(vl[-_. ]?)?rerank", re.IGNORECASE)
 _FIELD = re.compile(r"{(instruction|query|document)}")
@@ -48,7 +49,7 @@ def prompt_of(gguf: GGUFFile) -> str | None:
 
 
 class YesNoPrompts:
-    """Makes the tokens of pairs. UnsupportedError: the vocabulary lacks an answer."""
+    """Makes the tokens of pairs."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: str = PROMPT) -> None:
         self.tokenizer = tokenizer
@@ -57,14 +58,17 @@ class YesNoPrompts:
         self._before = before.rstrip(" ")
         self._space = before[len(self._before) :]
         self._literal = LiteralText(tokenizer)
-        self.answers: list[int] = []
+
+    @property
+    def answers(self) -> list[int]:
+        """The tokens of "yes" and "no". UnsupportedError: the vocabulary lacks one."""
+        found = []
         for answer in ANSWERS:
-            ids = tokenizer.encode(answer, add_special=False)
-            if len(ids) != 1:
-                raise UnsupportedError(
-                    f'this vocabulary has no token "{answer}", which a yes/no reranker answers with.'
-                )
-            self.answers += ids
+            token = next((i for i, text in enumerate(self.tokenizer.vocabulary.tokens) if text == answer), None)
+            if token is None:
+                raise UnsupportedError(f'this vocabulary has no token "{answer}", an answer of yes/no rerankers.')
+            found.append(token)
+        return found
 
     def pairs(
         self, query: str, documents: Sequence[str], *, n_ctx: int, instruction: str | None = None, truncate: bool
@@ -99,13 +103,43 @@ class YesNoPrompts:
         return self.tokenizer.encode(text, add_special=False, parse_special=True, continues=continues, dropped=BREAK)
 
 
+Scores = Callable[[np.ndarray], np.ndarray]  # f64 [n] of hidden states f32 [n, n_embd]
+
+
+def _of_answers(model: LoadedModel, answers: Sequence[int]) -> Scores:
+    """Scores by the logits of "yes" and "no"."""
+    logits = ChosenLogits(model.engine, answers)
+
+    def scores(rows: np.ndarray) -> np.ndarray:
+        found = logits(rows).astype(np.float64)
+        return found[:, 0] - found[:, 1]
+
+    return scores
+
+
+def _of_head(model: LoadedModel, head: Classifier) -> Scores:
+    """Scores by the file's head, in the bits of `Embedder.scores`."""
+    scale = float(model.hparams.scales.logits)  # see Runner.hidden_states
+
+    def scores(rows: np.ndarray) -> np.ndarray:
+        found = np.stack([head.scores(row.astype(np.float64) * scale) for row in rows]).astype(np.float32)
+        return ranking(found.astype(np.float64))
+
+    return scores
+
+
 class YesNoReranker:
-    """A `Reranker`: a loaded causal model."""
+    """A `Reranker`: a loaded causal model. UnsupportedError: its head has other labels, or its vocabulary no answer."""
 
     def __init__(self, model: LoadedModel, prompt: str = PROMPT) -> None:
         self.model, self.n_ctx = model, model.n_ctx
+        head = Classifier.read(model.gguf, model.hparams.n_embd, model.hparams.eps)
+        if head is not None and not ranks(head.labels):
+            raise UnsupportedError(
+                f"{model.path.name} has the labels {shown(', '.join(head.labels))}: a reranker has one, or yes and no."
+            )
         self.prompts = YesNoPrompts(model.tokenizer, prompt)
-        self._logits = ChosenLogits(model.engine, self.prompts.answers)
+        self._scores = _of_answers(model, self.prompts.answers) if head is None else _of_head(model, head)
 
     def pairs(
         self, query: str, documents: Sequence[str], *, instruction: str | None = None, truncate: bool = False
@@ -115,14 +149,14 @@ class YesNoReranker:
 
     def begin(self, pairs: Pairs) -> "YesNoReading":
         """Begins to read pairs."""
-        return YesNoReading(self.model, self._logits, pairs)
+        return YesNoReading(self.model, self._scores, pairs)
 
 
 class YesNoReading:
     """A `ScoreReading`. It holds one sequence, with the shared tokens, and takes free ones for documents in a step."""
 
-    def __init__(self, model: LoadedModel, logits: ChosenLogits, pairs: Pairs) -> None:
-        self.model, self._logits, self.pairs = model, logits, pairs
+    def __init__(self, model: LoadedModel, scores: Scores, pairs: Pairs) -> None:
+        self.model, self._scores_of, self.pairs = model, scores, pairs
         self._scores: list[float] = []
         self._held: Slot | None = None
         self._left = TURN_TOKENS
@@ -190,8 +224,7 @@ class YesNoReading:
         return end - begin
 
     def _add(self, rows: Sequence[np.ndarray]) -> None:
-        logits = self._logits(np.concatenate(rows)).astype(np.float64)
-        self._scores += (logits[:, 0] - logits[:, 1]).tolist()
+        self._scores += self._scores_of(np.concatenate(rows)).tolist()
 
     def close(self) -> None:
         if self._held is not None:

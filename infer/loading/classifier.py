@@ -21,6 +21,12 @@ RANK = 4  # `pooling_type` of models with such a head
 _MOST_LABELS = 1 << 16
 
 
+def has_head(gguf: GGUFFile) -> bool:
+    """Whether the model of an open file scores texts, and so makes no embeddings of its own."""
+    arch = gguf.get("general.architecture", "")
+    return "cls.output.weight" in gguf.tensors or gguf.get(f"{arch}.pooling_type", 0) == RANK
+
+
 @dataclass(frozen=True, eq=False)
 class Classifier:
     """The head of one file. Arrays are f64, matrices [outputs, n_embd]."""

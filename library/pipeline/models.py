@@ -221,10 +221,10 @@ def load_file(
 
 def is_encoder(path: Path) -> bool:
     """Whether a GGUF file makes embeddings only."""
-    from hybrid.infer.architectures import ENCODERS
+    from hybrid.infer.architectures import encoder_of
 
     with open_gguf(path) as gguf:
-        return gguf.get("general.architecture", "") in ENCODERS
+        return encoder_of(gguf) is not None
 
 
 def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:

@@ -44,6 +44,7 @@ _ASSUMED: Mapping[str, Mapping[str, Any]] = {
     "falcon": {"tensor_data_layout": "jploski"},
     "lfm2moe": {"expert_gating_func": 2},
     "llama4": {"interleave_moe_layer_step": ANY},
+    "modern-bert": {"attention.causal": False},
     "minimax-01": {"attention.recurrent_layers": ANY},
     "nemotron_h": {"rope.dimension_count": ANY},
     "nemotron_h_moe": {"rope.dimension_count": ANY},

@@ -19,9 +19,9 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
 EVERY = 4
 LENGTHS, SECONDS = (1, 24, 40), (1, 9, 22)
-MODEL_TYPES = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta"}
-PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta."}
-HEADS = ("classifier.",)
+MODEL_TYPES = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "ModernBert": "modernbert"}
+PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "modernbert": "model."}
+HEADS = ("classifier.", "head.")
 
 
 def named(tensors: dict[str, np.ndarray], config: dict[str, Any], kind: str) -> dict[str, np.ndarray]:

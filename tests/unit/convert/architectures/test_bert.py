@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
 from hybrid.convert.tokenizers.wordpiece import read_vocab_txt
+from hybrid.infer.evaluate.embed import Embedder, Pooling
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, TokenizerError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -189,6 +190,25 @@ def test_a_model_that_generates_may_be_meant_for_embeddings(data_dir: Path, tmp_
         with GGUFFile.open(tmp_path / f"{pooled}.gguf") as file:
             poolings.append((file.get("tokenizer.ggml.add_eos_token"), file.get("qwen3.pooling_type", None)))
     assert poolings == [(False, None), (True, 3)]
+
+
+def test_texts_may_end_with_another_token_than_answers(data_dir: Path, tmp_path: Path) -> None:
+    """Qwen3-Embedding: answers end with <|im_end|>, texts with <|endoftext|>, whose row is the vector."""
+    folder = random_checkpoints.write(random_checkpoints.CONFIGS["qwen3"], tmp_path / "model")
+    (folder / "tokenizer.json").write_bytes((data_dir / "tokenizers" / "bpe_qwen.json").read_bytes())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    end = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
+    single = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, end], "pair": []}
+    changed(folder / "tokenizer.json", lambda t: t.update(post_processor=single))
+    pool_by(folder, pooling_mode_lasttoken=True)
+    convert(folder, tmp_path / "a.gguf", outtype="f32")
+    with Embedder(tmp_path / "a.gguf") as embedder:
+        tokenizer = embedder.tokenizer
+        assert (tokenizer.eos, tokenizer.eot) == (tokenizer.token("<|endoftext|>"), tokenizer.token("<|im_end|>"))
+        (ids,) = embedder.tokens(["how to"])
+        assert ids[-1] == tokenizer.token("<|endoftext|>") and tokenizer.token("<|im_end|>") not in ids
+        assert embedder.pooling is Pooling.LAST
+        assert embedder.embed(["how to", "read"]).shape == (2, 96)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import random_checkpoints
 from random_rerankers import DOCUMENTS, QUERY, causal
+from reranker_checkpoints import qwen3_reranker
 
+from hybrid.convert import convert
 from hybrid.infer import LoadedModel, Work
 from hybrid.infer.evaluate import rerank
+from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.yes_no import INSTRUCTION, PROMPT, TURN_TOKENS, YesNoPrompts, YesNoReranker, prompt_of
+from hybrid.infer.loading.classifier import Classifier
 from hybrid.infer.model import measured
 from hybrid.quant.ggml.errors import UnsupportedError, UsageError
 from hybrid.quant.ggml.split import open_gguf
@@ -141,10 +145,40 @@ def test_which_models_are_rerankers(tmp_path: Path, data_dir: Path, model: Loade
     assert pairs.shared + pairs.rest[0] == model.tokenizer.encode("Q a D b !", add_special=False)
 
 
+def test_files_with_a_head(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As converted by llama.cpp and here: the scores of the head, about those of all logits; the prompt takes an
+    instruction. Labels that do not rank are refused."""
+    scores = {}
+    for name, convert_it in (("head", True), ("plain", False)):
+        source = qwen3_reranker(tmp_path / name, data_dir, tie_word_embeddings=False)
+        if not convert_it:
+            source = source.rename(source.with_name("other"))
+        path = tmp_path / f"qwen3-reranker-{name}.gguf"
+        convert(source, path, outtype="f32")
+        with LoadedModel.load(path, n_ctx=N_CTX, n_seq_max=3, precision="exact") as model:
+            assert ("cls.output.weight" in model.gguf.tensors) is convert_it
+            assert prompt_of(model.gguf) == PROMPT
+            reranker = YesNoReranker(model)
+            scores[name] = rerank.scores(reranker, QUERY, DOCUMENTS)
+            scores[f"{name} asked"] = rerank.scores(reranker, QUERY, DOCUMENTS, instruction="Find a proof.")
+    np.testing.assert_allclose(scores["head"], scores["plain"], atol=1e-4)
+    np.testing.assert_allclose(scores["head asked"], scores["plain asked"], atol=1e-4)
+    assert np.abs(scores["head"] - scores["head asked"]).max() > 1e-2
+    with Embedder(tmp_path / "qwen3-reranker-head.gguf", n_ctx=N_CTX, precision="exact") as embedder:
+        found = embedder.scores([(QUERY, document) for document in DOCUMENTS]).astype(np.float64)
+    assert (found[:, 0] - found[:, 1] == scores["head"]).all()
+    with LoadedModel.load(tmp_path / "qwen3-reranker-head.gguf", n_ctx=64) as model:
+        head = Classifier.read(model.gguf, 96, 1e-6)
+        assert head is not None
+        monkeypatch.setattr(Classifier, "read", lambda *_: replace(head, labels=("no", "yes")))
+        with pytest.raises(UnsupportedError, match="has the labels no, yes: a reranker has one, or yes and no"):
+            YesNoReranker(model)
+
+
 def test_a_vocabulary_without_the_answers(data_dir: Path) -> None:
     from reference.tokenizer_files import bpe
 
     from hybrid.infer.text.tokenizer import load_tokenizer
 
     with pytest.raises(UnsupportedError, match='has no token "yes"'):
-        YesNoPrompts(load_tokenizer(bpe(data_dir / "tokenizers/bpe_qwen.json", "qwen2")))
+        _ = YesNoPrompts(load_tokenizer(bpe(data_dir / "tokenizers/bpe_qwen.json", "qwen2"))).answers
