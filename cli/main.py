@@ -35,6 +35,7 @@ COMMANDS = {
     "serve": "Serve a model over HTTP, with OpenAI's, Anthropic's and ollama's APIs.",
     "tokenize": "Show the tokens of a text.",
     "embed": "Make embeddings of texts, one vector per line.",
+    "rerank": "Rank documents by how well they answer a query.",
     "perplexity": "Measure how well a model predicts a text.",
     "eval": "Score a model on the tasks of lm-evaluation-harness.",
     "bench": "Measure prompt processing and generation speed.",

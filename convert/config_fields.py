@@ -19,8 +19,9 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "only training: initial values, dropout, losses": (
         "initializer_range", "initializer_factor", "attention_dropout", "hidden_dropout", "hidden_dropout_prob",
         "attention_probs_dropout_prob", "classifier_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop",
-        "residual_dropout", "embedding_dropout", "router_aux_loss_coef", "z_loss_coefficient", "output_router_logits",
-        "rescale_prenorm_residual", "gradient_checkpointing", "problem_type",
+        "residual_dropout", "embedding_dropout", "mlp_dropout", "router_aux_loss_coef",
+        "z_loss_coefficient", "output_router_logits", "rescale_prenorm_residual", "gradient_checkpointing",
+        "problem_type",
     ),
     "only how transformers computes: memory, speed, form of its outputs; the result is the same up to rounding": (
         "use_cache", "chunk_size_feed_forward", "num_logits_to_keep", "use_mamba_kernels", "use_mambapy",
@@ -67,6 +68,8 @@ _ROPE = ("rope_parameters", "rope_scaling")
 def without_effect(family: type[Family] | Family, path: str) -> str | None:
     """Why the field at a dotted path has no effect; None if the table does not list it."""
     name = _plain(family, path)
+    if name.partition(".")[0] in family.counts:
+        return None
     while name and not (why := family.without_effect.get(name) or _REASONS.get(name)):
         name = name.rpartition(".")[0]  # the object around it
     return why if name else None

@@ -29,6 +29,8 @@ from .kept_blocks import factors, inputs_are_exact, kept
 from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
+from .prompts import prompt_keys
+from .reranker import TEMPLATE, as_reranker, is_reranker
 from .sources import choose, in_reading_order, some
 from .tokenizers import read_vocabulary
 from .tokenizers.special import stated_ids
@@ -137,6 +139,7 @@ def prepare(
     checkpoint = Checkpoint(source)
     config = checkpoint.config
     text_type, architecture = family_of(config)
+    text_type, config = as_reranker(checkpoint, config, text_type, tokenizer or checkpoint.folder)
     if tower and architecture not in TOWERS:
         raise UnsupportedError(f"{config.where}: {shown(architecture)} has no vision tower that is supported.")
     family_type: type[Family] = TOWERS[architecture] if tower else text_type
@@ -173,7 +176,7 @@ def prepare(
             f"{shown(checkpoint.folder)} has no matrix in NVFP4 that the file could keep.", remedy=Remedy.OUTTYPE
         )
     kind = stated_type(kind, {tensor.type for tensor in planned})
-    pooling = None if tower else read_pooling(checkpoint)
+    pooling = None if tower or family.pooling else read_pooling(checkpoint)
     vocabulary = None
     if with_vocabulary and not tower:
         vocabulary = read_vocabulary(
@@ -182,10 +185,12 @@ def prepare(
             family.n_vocab,
             preferred_pre=family.pre,
             hint=family.tokenizer_hint,
-            goes_on=family.generates and pooling is None,
+            goes_on=family.generates and pooling is None and not family.pooling,
             checkpoint=checkpoint.folder,
         )
         notes += vocabulary.notes
+        if family.pooling and is_reranker(checkpoint):
+            vocabulary.chat_templates["rerank"] = TEMPLATE
         if family.prompts_by_code and not vocabulary.chat_templates:
             notes.append(
                 "the file has no chat template: code of the repository writes prompts, which is not run. A file "
@@ -193,6 +198,7 @@ def prepare(
             )
         if family.ends_by_config:
             vocabulary.ids |= {kind: i for kind, i in stated_ids(config, family.n_vocab).items() if kind == "eos"}
+    prompts = [] if tower else list(prompt_keys(checkpoint, config))  # reads the config: before the notes on its fields
     if isinstance(config, PictureConfig):
         notes += tower_notes(config, family, text_type)
     else:
@@ -207,6 +213,7 @@ def prepare(
         *_rotation_keys(checkpoint.folding, family, jobs),
         *_exact_input_keys(jobs),
         *(vocabulary.key_values() if vocabulary else ()),
+        *prompts,
     ]
     output = Path(f"{output_name(facts, None if vocab_only else kind.name)}.gguf")
     plan = ConvertPlan(

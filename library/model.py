@@ -203,7 +203,7 @@ class Model:
         from hybrid.infer.evaluate.embed_reading import ModelReading, text_ids
 
         model, service = self.answering.model, self.answering.service
-        ids = text_ids(model.tokenizer, texts, model.n_ctx, truncate=False, has_context=True)
+        ids = text_ids(model.tokenizer, texts, model.n_ctx, truncate=False, has_context=True).ids
         if not ids:
             return np.zeros((0, model.hparams.n_embd), np.float32)
         reading = ModelReading(model, self.pooling, ids)

@@ -249,6 +249,10 @@ MORE: dict[str, dict[str, Any]] = {
             "eos_token_id": 3, "rope_parameters": {"partial_rotary_factor": 0.5},
         },
     },
+    "qwen3-scores": {
+        "architectures": ["Qwen3ForSequenceClassification"], "hidden_size": 24, "intermediate_size": 20,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "num_labels": 3,
+    },
     "rwkv7-ratio": {
         "architectures": ["RWKV7ForCausalLM"], "hidden_size": 24, "hidden_ratio": 1.5, "num_hidden_layers": 2,
         "head_dim": 12, "decay_low_rank_dim": 3, "a_low_rank_dim": 5, "v_low_rank_dim": 7, "gate_low_rank_dim": 9,
@@ -281,6 +285,7 @@ ALIKE = {
     "LlamaModel": "LlamaForCausalLM",
     "MambaLMHeadModel": "MambaForCausalLM",
     "MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM",
+    "ModernBertForMaskedLM": "ModernBertModel",
     "MistralModel": "MistralForCausalLM",
     "PLaMo2ForCausalLM": "Plamo2ForCausalLM",
     "Qwen2Model": "Qwen2ForCausalLM",
@@ -289,6 +294,7 @@ ALIKE = {
     "RobertaModel": "XLMRobertaModel",
     "XLMRobertaForMaskedLM": "XLMRobertaModel",
     "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "RobertaForSequenceClassification": "XLMRobertaForSequenceClassification",
     "StableLMEpochForCausalLM": "StableLmForCausalLM",
     "PhimoeForCausalLM": "PhiMoEForCausalLM",
 }

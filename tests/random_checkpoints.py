@@ -17,7 +17,7 @@ from random_pooled import POOLED
 from random_recurrent import RECURRENT_CONFIGS
 from random_ssm import SSM_CONFIGS
 from random_windows import STRETCHED, WINDOWS
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from hybrid.convert.architectures import Family
 from hybrid.convert.architectures.family import Shapes
@@ -388,6 +388,40 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 202, "type_vocab_size": 1,
         "layer_norm_eps": 1e-5, "hidden_act": "gelu", "pad_token_id": 1,
     },
+    "bert-scores": {
+        "architectures": ["BertForSequenceClassification"], "vocab_size": 2000, "hidden_size": 56,
+        "intermediate_size": 88, "num_hidden_layers": 2, "num_attention_heads": 7, "max_position_embeddings": 190,
+        "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
+        "id2label": {"0": "far", "1": "near", "2": "same"},
+    },
+    "roberta-scores": {
+        "architectures": ["XLMRobertaForSequenceClassification"], "vocab_size": 2000, "hidden_size": 40,
+        "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 5, "max_position_embeddings": 190,
+        "type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu", "pad_token_id": 1,
+        "id2label": {"0": "LABEL_0"},
+    },
+    "modern-bert": {
+        "architectures": ["ModernBertModel"], "vocab_size": 2000, "hidden_size": 60, "intermediate_size": 88,
+        "num_hidden_layers": 5, "num_attention_heads": 3, "max_position_embeddings": 700, "local_attention": 22,
+        "global_attn_every_n_layers": 2, "global_rope_theta": 80000.0, "local_rope_theta": 5000.0, "norm_eps": 1e-4,
+        "hidden_activation": "silu", "classifier_pooling": "mean", "pad_token_id": 0,
+    },
+    "modern-bert-scores": {
+        "architectures": ["ModernBertForSequenceClassification"], "vocab_size": 2000, "hidden_size": 48,
+        "intermediate_size": 72, "num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": 256,
+        "local_attention": 12, "norm_eps": 1e-5, "hidden_activation": "gelu", "classifier_pooling": "mean",
+        "id2label": {"0": "no", "1": "yes"}, "pad_token_id": 0,
+    },
+    "modern-bert-first": {
+        "architectures": ["ModernBertForSequenceClassification"], "vocab_size": 2000, "hidden_size": 40,
+        "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 5, "max_position_embeddings": 256,
+        "layer_types": ["full_attention", "sliding_attention"], "local_attention": 9, "num_labels": 1,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 40000.0, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": 9000.0, "rope_type": "default"},
+        },
+        "pad_token_id": 0,
+    },
     "bert-even": {
         "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 600, "type_vocab_size": 1,
@@ -473,3 +507,12 @@ def write(config: dict[str, Any], folder: Path, shapes: Shapes | None = None) ->
     (folder / "config.json").write_text(json.dumps(full))
     save_file(tensors(full, shapes=shapes), folder / "model.safetensors")
     return folder
+
+
+def pad_positions(folder: Path) -> None:
+    """Put the rows that belong to no token before the positions of a RoBERTa."""
+    config, name = json.loads((folder / "config.json").read_text()), "embeddings.position_embeddings.weight"
+    if "Roberta" in config["architectures"][0]:
+        tensors = load_file(folder / "model.safetensors")
+        unused = np.full((config["pad_token_id"] + 1, tensors[name].shape[1]), 1e6, np.float32)
+        save_file({**tensors, name: np.concatenate([unused, tensors[name]])}, folder / "model.safetensors")

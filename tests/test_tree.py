@@ -28,6 +28,7 @@ SHARED = {
     "convert": {
         "__init__": "the registry",
         "blocks": "parts",
+        "classifier": "heads that score texts",
         "decoder": "what most decoders have",
         "experts": "parts",
         "family": "what a family declares",

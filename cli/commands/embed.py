@@ -62,6 +62,24 @@ def embed(
             "--truncate", help="Cut lines that are longer than the context, instead of stopping with an error."
         ),
     ] = False,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(
+            "--dimensions",
+            min=1,
+            metavar="N",
+            help="Cut vectors to their first N values (Matryoshka), then scale them.",
+        ),
+    ] = None,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt-name",
+            metavar="NAME",
+            help="Prompt of the model to put before every line, as query or document; empty: none. Default: as the "
+            "file says.",
+        ),
+    ] = None,
     n_ctx: Annotated[
         int, context_option("Maximum tokens of a line; 0: the length that the model was trained with.")
     ] = 0,
@@ -89,6 +107,7 @@ def embed(
     lines = lines_of(text) or [""]
     path = models.resolve(model, console.SCREEN)
     from hybrid.infer.evaluate.embed import Embedder, Pooling
+    from hybrid.infer.evaluate.embed_prompts import check_dimensions
 
     start = time.perf_counter()
     with (
@@ -101,9 +120,12 @@ def embed(
         ) as embedder,
     ):
         console.SCREEN.notes(embedder.file_notes)
-        ids = embedder.tokens(lines, truncate=truncate)
+        check_dimensions(dimensions, embedder.n_embd)
+        if note := embedder.prompts.note_on_length(dimensions, embedder.n_embd):
+            console.note(f"--dimensions: {note}")
+        ids = embedder.tokens(lines, truncate=truncate, prompt_name=prompt_name)
         with console.ProgressBar("embedding", "tokens") as progress:
-            vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)
+            vectors = embedder.embed_ids(ids, normalize=normalize, dimensions=dimensions, progress=progress.step)
         result = rendered(embedder, ids, vectors, as_json, as_npy, normalize)
         kind = embedder.pooling.value
         models.note_numa(embedder, console.SCREEN)

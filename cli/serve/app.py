@@ -18,7 +18,9 @@ from .ollama import embed, generate, models, status
 from .openai import chat, completions, embeddings, responses, responses_by_id
 from .page import costs
 from .page.routes import is_page, page_routes
+from .ranking import classify, rerank, score
 from .request_log import Logged
+from .tei import embed as tei_embed
 
 MODULES = (
     health, model_routes, metrics, cached_conversations, openapi,
@@ -26,6 +28,7 @@ MODULES = (
     messages,
     completion, infill, props, templates, tokens, slots, embedding,
     ollama_chat, generate, embed, models, status,
+    rerank, score, classify, tei_embed,
     costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]

@@ -1,4 +1,4 @@
-"""Vectors of texts in the model's thread, beside answers: shared by all routes of embeddings."""
+"""Vectors and scores of texts in the model's thread, beside answers: shared by all routes of embeddings and scores."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,9 +12,19 @@ from starlette.concurrency import run_in_threadpool
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.batch.slices import STEP_SECONDS, Slices
+from hybrid.infer.evaluate.cross_encoder import CrossEncoder
 from hybrid.infer.evaluate.embed import Embedder
-from hybrid.infer.evaluate.embed_reading import EmbedReading, EncoderReading, ModelReading, check_ids, text_ids
+from hybrid.infer.evaluate.embed_prompts import EmbedPrompts
+from hybrid.infer.evaluate.embed_reading import (
+    EmbedReading,
+    EncoderReading,
+    ModelReading,
+    TextTokens,
+    check_ids,
+    text_ids,
+)
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
+from hybrid.infer.loading.classifier import has_head
 from hybrid.infer.loading.model_file import ModelFile
 from hybrid.infer.loading.options import DEFAULT_UBATCH
 from hybrid.infer.text.tokenizer import Tokenizer
@@ -31,6 +41,32 @@ Text = str | list[int]
 T = TypeVar("T")
 
 
+def checked_number(n: int, param: str) -> None:
+    """RequestError: more texts than a request may have."""
+    if n > MOST_TEXTS:
+        raise RequestError(f"{n} texts, this server takes {MOST_TEXTS} at a time", param=param)
+
+
+def checked_tokens(n: int, param: str) -> None:
+    """RequestError: more tokens than a request may have."""
+    if n > MOST_TOKENS:
+        raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param=param)
+
+
+class TextReading(Protocol):
+    """The reading of some texts: `EmbedReading` or `ScoreReading`."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def between(self) -> bool: ...
+
+    def step(self, most: int) -> tuple[int, float]: ...
+
+    def close(self) -> None: ...
+
+
 class VectorSource(Protocol):
     """Makes vectors of texts."""
 
@@ -38,6 +74,11 @@ class VectorSource(Protocol):
     n_ctx: int
     n_vocab: int
     n_embd: int
+    prompts: EmbedPrompts
+
+    @property
+    def refusal(self) -> str:
+        """Why it makes no vectors; "": it does."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...
@@ -51,8 +92,11 @@ class ModelSource:
 
     def __init__(self, model: LoadedModel, pooling: Pooling | None = None) -> None:
         self.model = model
+        scores = has_head(model.gguf) and pooling is None
+        self.refusal = "it scores texts and makes no embeddings: use /v1/rerank" if scores else ""
         self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
         self.n_ctx, self.n_vocab, self.n_embd = model.n_ctx, model.n_vocab, model.hparams.n_embd
+        self.prompts = EmbedPrompts.read(model.gguf)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -74,12 +118,21 @@ class EncoderModel:
         self.gguf, self.path, self.description = file.gguf, file.path, file.description
         self.file_type, self.fingerprint = file.file_type, file.fingerprint
         self.n_bytes, self.n_params = file.n_bytes, file.n_params
-        self.pooling, self.n_embd = embedder.pooling, embedder.n_embd
+        self.pooling, self.n_embd, self.prompts = embedder.pooling, embedder.n_embd, embedder.prompts
+        self.scorer = None if embedder.classifier is None else CrossEncoder(embedder)
         self.n_ctx, self.n_ctx_train, self.n_vocab = embedder.n_ctx, self.encoder.n_ctx, self.encoder.n_vocab
 
     @property
     def tokenizer(self) -> Tokenizer:
         return self.embedder.tokenizer
+
+    @property
+    def refusal(self) -> str:
+        """See `VectorSource`."""
+        if self.scorer is None or self.embedder.makes_embeddings:
+            return ""
+        use = "/v1/rerank" if self.scorer.ranks else "/classify"
+        return f"it scores texts and makes no embeddings: use {use}"
 
     def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
         return EncoderReading(self.encoder, self.pooling, ids)
@@ -118,37 +171,39 @@ class Embedding:
         self.n_tokens, self.n_passes = 0, 0  # tokens read, and steps taken
         self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
 
-    def tokens(self, texts: Sequence[Text], *, truncate: bool = False) -> list[list[int]]:
-        """The tokens of each text; call it in a thread. truncate: cut texts to the context.
-
-        RequestError, UsageError: too many, or an invalid text.
-        """
+    def tokens(self, texts: Sequence[Text], *, n_ctx: int, truncate: bool) -> TextTokens:
+        """The tokens of each text, at most n_ctx; call it in a thread. RequestError, UsageError: too many, or an
+        invalid text."""
         if not texts:
             raise RequestError("input: expected a text or tokens, found an empty list", param="input")
-        if len(texts) > MOST_TEXTS:
-            raise RequestError(f"{len(texts)} texts, this server takes {MOST_TEXTS} at a time", param="input")
+        checked_number(len(texts), "input")
         source = self.source
-        ids = text_ids(source.tokenizer, texts, source.n_ctx, truncate=truncate, has_context=True)
-        check_ids(ids, source.n_ctx, source.n_vocab)
-        if (n := sum(map(len, ids))) > MOST_TOKENS:
-            raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param="input")
-        return ids
+        found = text_ids(source.tokenizer, texts, n_ctx, truncate=truncate, has_context=True)
+        check_ids(found.ids, n_ctx, source.n_vocab)
+        checked_tokens(sum(map(len, found.ids)), "input")
+        return found
 
-    async def vectors(self, ids: Sequence[Sequence[int]], *, normalize: bool) -> np.ndarray:
-        """Vectors, f32 [n, n_embd], with the same bits as `hybrid embed`. BusyError, ClosedError."""
+    async def vectors(
+        self, ids: Sequence[Sequence[int]], *, normalize: bool, dimensions: int | None = None
+    ) -> np.ndarray:
+        """Vectors, f32 [n, n_embd] or [n, dimensions], with the same bits as `hybrid embed`. BusyError, ClosedError."""
+        reading = self.source.begin(ids)
+        await self.read(reading)
+        return await run_in_threadpool(lambda: reading.vectors(normalize=normalize, dimensions=dimensions))
+
+    async def read(self, reading: TextReading) -> None:
+        """Reads all texts of a reading. BusyError, ClosedError."""
         if self.n_waiting > self.service.most_waiting:
             raise BusyError(f"{self.n_waiting} requests for embeddings wait, as many as may. Try again later.")
-        reading = self.source.begin(ids)
         self.n_waiting += 1
         try:
             while not reading.done:
                 async with self._turn:
                     await self._read(reading)
-            return await run_in_threadpool(lambda: reading.vectors(normalize=normalize))
         finally:
             self.n_waiting -= 1
 
-    async def _read(self, reading: EmbedReading) -> None:
+    async def _read(self, reading: TextReading) -> None:
         """Reads a slice of the texts, or one text to its end."""
         step: asyncio.Future[None] | None = None
         try:
@@ -161,7 +216,7 @@ class Embedding:
                 with suppress(ClosedError):
                     self.service.call(reading.close)
 
-    def _step(self, reading: EmbedReading) -> None:
+    def _step(self, reading: TextReading) -> None:
         """One slice, in the service's thread."""
         beside = self.service.busy or self._slices[False].others_are_watched
         slices = self._slices[beside]

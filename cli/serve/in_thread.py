@@ -1,4 +1,4 @@
-"""Runs work of a request in a thread that ends soon after the client has gone."""
+"""Runs work of a request in a thread that ends soon after the client has gone, and within the server's time limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

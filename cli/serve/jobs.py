@@ -126,11 +126,15 @@ class Maker:
         self.check_length(written.text)
         return self.asker.peeked(written, owner=whose.owner, drawn=whose.drawn)
 
+    @property
+    def most_characters(self) -> int:
+        """Characters of the longest text that may fit the context."""
+        return self.model.n_ctx * MOST_PER_TOKEN
+
     def check_length(self, text: str) -> None:
         """RequestError: the text is too long for the context in any encoding; checked before encoding, which takes
         memory and time."""
-        most = self.model.n_ctx * MOST_PER_TOKEN
-        if len(text) > most:
+        if len(text) > (most := self.most_characters):
             n_ctx = self.model.n_ctx
             raise RequestError(f"the prompt has {len(text)} characters, a context of {n_ctx} tokens {most} at most")
 

@@ -12,6 +12,7 @@ from .backend import ServedModel, ServedService
 from .cache_contents import CacheFigures
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
+from .scoring import PairScoring, scoring_of
 from .server_settings import ServerSettings
 
 SERVED = "hybrid.served"  # name in a request's scope: the model that answers it
@@ -29,6 +30,7 @@ class Served:
 
     threads   prepare requests whose pictures wait for each other; None: no request does
     embedding makes embeddings; None: the model was loaded without a sequence for them
+    scoring   scores documents for a query; None: the model is no reranker
     """
 
     service: ServedService
@@ -44,14 +46,18 @@ class Served:
         most = SPARE_THREADS + self.maker.most
         self.threads = ThreadPoolExecutor(most, "requests") if self.sees else None
         self.embedding: Embedding | None = None
+        self.scoring: PairScoring | None = None
         if isinstance(self.model, EncoderModel):
             self.embedding = Embedding(self.service, self.model)
+            if (scorer := self.model.scorer) is not None and scorer.ranks:
+                self.scoring = PairScoring(self.embedding, scorer)
             return
         model, settings = self.answers.model, self.settings
         if model.cache is not None:
             model.cache.pins.n_parties = 1 if settings.shared else max(1, len(settings.keys))
         if model.n_seq_max > self.answers.batcher.n_parallel:
             self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
+            self.scoring = scoring_of(self.embedding, model)
 
     @property
     def is_encoder(self) -> bool:

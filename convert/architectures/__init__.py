@@ -3,7 +3,7 @@
 from .apertus import Apertus
 from .arcee import Arcee
 from .bailingmoe3 import BailingMoe3
-from .bert import Bert, Roberta
+from .bert import Bert, BertClassifier, Roberta, RobertaClassifier
 from .cohere2 import Cohere2
 from .command_r import CommandR
 from .deepseek2 import DeepSeekV2, DeepSeekV3
@@ -37,6 +37,7 @@ from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
 from .mistral3 import Mistral3
+from .modern_bert import ModernBert, ModernBertClassifier
 from .nemotron import Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe
 from .olmo import Olmo2, Olmo3, Olmoe
@@ -46,7 +47,7 @@ from .phi3 import Phi3
 from .phi4flash import Phi4Flash
 from .phimoe import PhiMoe
 from .plamo2 import Plamo2
-from .qwen2 import Qwen2, Qwen2VL, Qwen3, Qwen3Moe, Qwen3VL
+from .qwen2 import Qwen2, Qwen2VL, Qwen3, Qwen3Classifier, Qwen3Moe, Qwen3VL
 from .qwen2moe import Qwen2Moe
 from .qwen3next import Qwen3Next
 from .qwen4exp import Qwen4Exp
@@ -64,13 +65,14 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1,
-    Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm5Next,
-    Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3,
-    KimiLinear, Lfm2, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral,
-    Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
-    Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
-    Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
+    DeepSeekV4, Dots1, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4,
+    Glm4Moe, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, Hunyuan, HunyuanMoe,
+    Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral,
+    Mistral3, Mixtral, ModernBert, ModernBertClassifier, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe,
+    OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier,
+    Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv6,
+    Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

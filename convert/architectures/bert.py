@@ -8,6 +8,7 @@ from hybrid.quant.ggml.families.bert import BertHparams
 
 from ..checkpoint import Config
 from .blocks import Heads, read_layers
+from .classifier import CLASSIFIER_KEYS, LABELS, LABELS_CONDITION, RANK, read_labels
 from .family import Family, Row, Shapes, TensorBlock, row, vocabulary_rows
 
 # Parts of a layer: the checkpoint's and GGUF's names.
@@ -74,7 +75,7 @@ class Bert(Family):
 
     @classmethod
     def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
-        """The fields that BERT and RoBERTa share."""
+        """The fields by name, also of subclasses."""
         config.expects("hidden_act", "gelu")
         config.expects("position_embedding_type", "absolute")
         config.expects("is_decoder", False)
@@ -115,10 +116,42 @@ class Bert(Family):
 
 
 @dataclass(frozen=True)
+class BertClassifier(Bert):
+    """BERT with a head that scores a text or a pair of texts: tanh(first row * cls) * cls.output.
+
+    llama.cpp's converter leaves out the first matrix, the pooler of the checkpoint, but its reader uses it.
+    """
+
+    architectures = ("BertForSequenceClassification",)
+    order = Bert.order.replace(".attention.causal", f".attention.causal {CLASSIFIER_KEYS}")
+    dropped = tuple(name for name in Bert.dropped if "pooler." not in name)
+    pooling = RANK
+    counts = LABELS
+    conditional: ClassVar[Mapping[str, str]] = LABELS_CONDITION
+
+    labels: tuple[str, ...]
+
+    @classmethod
+    def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
+        return {**super().fields(config, shapes), "labels": read_labels(config)}
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        yield from _with_bias("pooler.dense", "cls", self.n_embd, self.n_embd)
+        yield from _with_bias("classifier", "cls.output", len(self.labels), self.n_embd)
+
+
+@dataclass(frozen=True)
 class Roberta(Bert):
     """One model whose positions start after the number of its padding token. arXiv:1907.11692"""
 
-    architectures = ("RobertaModel", "XLMRobertaModel", "CamembertModel", "RobertaForMaskedLM", "XLMRobertaForMaskedLM")
+    architectures: ClassVar[tuple[str, ...]] = (
+        "RobertaModel",
+        "XLMRobertaModel",
+        "CamembertModel",
+        "RobertaForMaskedLM",
+        "XLMRobertaForMaskedLM",
+    )
     dropped = (
         *Bert.dropped,
         "lm_head.",
@@ -128,12 +161,12 @@ class Roberta(Bert):
     skipped: int  # rows of the positions that no token has
 
     @classmethod
-    def read(cls, config: Config, shapes: Shapes) -> Self:
+    def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
         skipped = 1 + config.integer("pad_token_id", default=1, minimum=0)
         n_ctx = config.integer("max_position_embeddings") - skipped
         if n_ctx < 1:
             raise config.wrong("max_position_embeddings", f"more than {skipped}: positions begin there")
-        return cls(**{**cls.fields(config, shapes), "n_ctx": n_ctx}, skipped=skipped)
+        return {**super().fields(config, shapes), "n_ctx": n_ctx, "skipped": skipped}
 
     def canonical(self, name: str) -> str:
         return super().canonical(name.removeprefix("roberta."))
@@ -141,6 +174,28 @@ class Roberta(Bert):
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         if name == POSITIONS and len(shape) == 2 and shape[0] > self.skipped:
             yield TensorBlock(name, (self.skipped, 0), (shape[0] - self.skipped, shape[1]))
+
+
+@dataclass(frozen=True)
+class RobertaClassifier(Roberta):
+    """RoBERTa with a head that scores a text or a pair of texts: bge-reranker."""
+
+    architectures = ("RobertaForSequenceClassification", "XLMRobertaForSequenceClassification")
+    order = BertClassifier.order
+    pooling = RANK
+    counts = LABELS
+    conditional: ClassVar[Mapping[str, str]] = LABELS_CONDITION
+
+    labels: tuple[str, ...]
+
+    @classmethod
+    def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
+        return {**super().fields(config, shapes), "labels": read_labels(config)}
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        yield from _with_bias("classifier.dense", "cls", self.n_embd, self.n_embd)
+        yield from _with_bias("classifier.out_proj", "cls.output", len(self.labels), self.n_embd)
 
 
 def _with_bias(source: str, target: str, *shape: int) -> Iterator[Row]:

@@ -95,9 +95,11 @@ class Family(ABC):
     prompts_by_code: ClassVar[bool] = False  # the repository formats prompts by code and ships no chat template
     generates: ClassVar[bool] = True  # False: an encoder, which only makes embeddings
     general_type: ClassVar[str] = "model"  # general.type
+    pooling: ClassVar[int] = 0  # pooling_type, if `order` writes it; 0: the folder's settings decide (pooling.py)
     usual_type: ClassVar[FileType | None] = None  # by default; None: the checkpoint's own
     own_objects: ClassVar[tuple[str, ...]] = ("text_config.", "ssm_cfg.")  # objects of a config that hold its fields
     without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
+    counts: ClassVar[tuple[str, ...]] = ()  # fields with an effect that they do not have in other families
     conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases -> these cases
 
     n_layer: int

@@ -8,12 +8,16 @@ from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams, Qwen3VLHparams
 
 from ..checkpoint import Config
 from .blocks import attention_bias_notes, read_layers, stacked_experts
+from .classifier import CLASSIFIER_KEYS, LABELS, LABELS_CONDITION, RANK, read_labels
 from .experts import read_moe_layers, weights_norm_note
-from .family import Row, Shapes, row, text_part
+from .family import Row, Shapes, TensorBlock, row, text_part
 from .llama import LLAMA, Llama
 from .rope import SCALING, read_sections
 from .unused_fields import MROPE, PICTURES
 from .windows import read_layer_types, read_window, windows_of
+
+ANSWERS = ("yes", "no")  # of Qwen3-Reranker
+_ANSWER = "the row of the output for "
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,67 @@ class Qwen3(Qwen2):
     def notes(self) -> Iterator[str]:
         yield from super().notes()
         yield from attention_bias_notes(self.attention_bias)
+
+
+@dataclass(frozen=True)
+class Qwen3Reranker(Qwen3):
+    """Qwen3-Reranker, of which only the answers "yes" and "no" count (reranker.py)."""
+
+    architectures = ()
+    order = Qwen3.order.replace(".general.file_type", f".general.file_type {CLASSIFIER_KEYS}")
+    pooling = RANK
+
+    answers: tuple[int, ...]  # tokens
+    labels: tuple[str, ...] = ANSWERS
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        return {**super().read_more(config), "answers": tuple(config.get("answer_tokens"))}
+
+    def rows(self) -> Iterator[Row]:
+        yield from (one for one in super().rows() if one.target != "output.weight")
+        names = tuple(_ANSWER + answer for answer in ANSWERS)
+        yield Row("cls.output.weight", (len(names), self.n_embd), names, lengths=(1,) * len(names))
+
+    def left_out(self) -> tuple[str, ...]:
+        return (*super().left_out(), "lm_head.") if self.tied else super().left_out()
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
+        if name == (self.embedding if self.tied else "lm_head.weight") and len(shape) == 2:
+            if self.tied:
+                yield TensorBlock(name, (0, 0), shape)
+            for answer, token in zip(ANSWERS, self.answers, strict=True):
+                if token < shape[0]:
+                    yield TensorBlock(_ANSWER + answer, (token, 0), (1, shape[1]))
+
+
+@dataclass(frozen=True)
+class Qwen3Classifier(Qwen3):
+    """Qwen3 with a head that scores a text after its last token."""
+
+    architectures = ("Qwen3ForSequenceClassification",)
+    order = Qwen3Reranker.order
+    pooling = RANK
+    counts = LABELS
+    conditional: ClassVar[Mapping[str, str]] = {**Qwen3.conditional, **LABELS_CONDITION}
+
+    labels: tuple[str, ...]
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        return {**super().read_more(config), "labels": read_labels(config)}
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if len(self.labels) == 1:
+            yield "llama.cpp scores every text 1: it takes the softmax of the labels, and there is one"
+
+    def rows(self) -> Iterator[Row]:
+        yield from (one for one in super().rows() if one.target != "output.weight")
+        yield row("score.weight", "cls.output.weight", len(self.labels), self.n_embd)
+
+    def canonical(self, name: str) -> str:
+        return name if name == "score.weight" else super().canonical(name)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
         value = config.boolean(f"add_{kind}_token", default=None)
         if value is not None:
             vocabulary.flags[f"add_{kind}_token"] = value
-    _read_post_processor(vocabulary, folder, names, id_of)
+    _read_post_processor(vocabulary, folder, names, id_of, goes_on)
     if vocabulary.model == "gemma4" and not vocabulary.flags.get("add_bos_token"):
         _settle_bos(vocabulary, id_of)
     if vocabulary.model == "llama" and config.get("add_prefix_space") is False:
@@ -118,7 +118,9 @@ def _special_texts(folder: Path, config: Config) -> dict[str, str]:
     return texts
 
 
-def _read_post_processor(vocabulary: Vocabulary, folder: Path, names: dict[str, str], id_of: dict[str, int]) -> None:
+def _read_post_processor(
+    vocabulary: Vocabulary, folder: Path, names: dict[str, str], id_of: dict[str, int], goes_on: bool
+) -> None:
     """Reads what tokenizer.json puts around a text; it takes precedence over tokenizer_config.json."""
     content = read_config(folder, "tokenizer.json").data
     processor = content.get("post_processor")
@@ -140,10 +142,12 @@ def _read_post_processor(vocabulary: Vocabulary, folder: Path, names: dict[str, 
             for name in ("bos", "eos", "sep"):
                 vocabulary.flags[f"add_{name}_token"] = True
         elif kind == "TemplateProcessing":
-            _read_template(vocabulary, step, names, id_of)
+            _read_template(vocabulary, step, names, id_of, goes_on)
 
 
-def _read_template(vocabulary: Vocabulary, step: dict[str, Any], names: dict[str, str], id_of: dict[str, int]) -> None:
+def _read_template(
+    vocabulary: Vocabulary, step: dict[str, Any], names: dict[str, str], id_of: dict[str, int], goes_on: bool
+) -> None:
     """`single` is a list like [special, text, special]; `pair` has two texts."""
     single, pair = _template(step.get("single")), _template(step.get("pair"))
     if "" not in single:
@@ -155,6 +159,12 @@ def _read_template(vocabulary: Vocabulary, step: dict[str, Any], names: dict[str
     if after and "eos" not in names and after[-1] in id_of:
         names["eos"] = after[-1]
         vocabulary.ids["eos"] = id_of[after[-1]]
+    elif after and after[-1] in id_of and after[-1] != names["eos"] and not goes_on:
+        # Qwen3-Embedding: texts end with another token than answers
+        if names["eos"] in id_of:
+            vocabulary.ids["eot"] = id_of[names["eos"]]
+        vocabulary.ids["eos"] = id_of[after[-1]]
+        names["eos"] = after[-1]
     vocabulary.flags["add_bos_token"] = bool(before)
     vocabulary.flags["add_eos_token"] = bool(after)
     if before and before[0] not in (names.get("bos"), names.get("cls")):

@@ -5,9 +5,11 @@ A family's module is imported when its first file is opened: importing all would
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import Generic, TypeVar
+
+from hybrid.quant.ggml.reader import GGUFFile
 
 from .base import EncoderFamily, Family
-from .bert import Bert
 
 # name in GGUF -> module and class
 _HOMES = {
@@ -90,30 +92,45 @@ _HOMES = {
 }
 
 
-class _Families(Mapping[str, Family]):
-    """name -> Family, made at the first access."""
+# the same of families that make no text, only embeddings and scores
+_HOMES_OF_ENCODERS = {
+    "bert": "bert.Bert",
+    "modern-bert": "modern_bert.ModernBert",
+}
 
-    def __init__(self) -> None:
-        self._made: dict[str, Family] = {}
+F = TypeVar("F", Family, EncoderFamily)
 
-    def __getitem__(self, name: str) -> Family:
+
+class _Families(Mapping[str, F], Generic[F]):
+    """name -> family, made at the first access."""
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self._homes = homes
+        self._made: dict[str, F] = {}
+
+    def __getitem__(self, name: str) -> F:
         if name not in self._made:
-            module, kind = _HOMES[name].split(".")
+            module, kind = self._homes[name].split(".")
             self._made[name] = getattr(import_module(f"{__name__}.{module}"), kind)()
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_HOMES)
+        return iter(self._homes)
 
     def __len__(self) -> int:
-        return len(_HOMES)
+        return len(self._homes)
 
     def __contains__(self, name: object) -> bool:
-        return name in _HOMES
+        return name in self._homes
 
 
-FAMILIES: Mapping[str, Family] = _Families()
-# Families that only make embeddings.
-ENCODERS: dict[str, EncoderFamily] = {family.name: family for family in (Bert(),)}
+FAMILIES: Mapping[str, Family] = _Families[Family](_HOMES)
+ENCODERS: Mapping[str, EncoderFamily] = _Families[EncoderFamily](_HOMES_OF_ENCODERS)
 
-__all__ = ["ENCODERS", "FAMILIES", "EncoderFamily", "Family"]
+
+def encoder_of(gguf: GGUFFile) -> EncoderFamily | None:
+    """The family of a file that is an encoder; None: it generates text, or is unknown."""
+    return ENCODERS.get(gguf.get("general.architecture", ""))
+
+
+__all__ = ["ENCODERS", "FAMILIES", "EncoderFamily", "Family", "encoder_of"]

@@ -54,17 +54,24 @@ class Family(ABC):
 
 
 class EncoderFamily(ABC):
-    """An architecture that reads texts as a whole and makes embeddings of them."""
+    """An architecture that reads texts as a whole and makes embeddings or scores of them."""
 
     name: ClassVar[str]
     hparams: ClassVar[type[Any]]
+    learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
+    embedding_norm: ClassVar[str] = ""  # tensor of a norm of the embedding, if it has one
+    layer_norms: ClassVar[bool] = True  # norms subtract the mean; otherwise they are RMS norms
+    norm_biases: ClassVar[bool] = True  # whether layer norms have biases
+    norms_first: ClassVar[bool] = False  # x += layer(norm(x)); otherwise x = norm(x + layer(x))
+    output_norm: ClassVar[str] = ""  # tensor of the last norm, if norms are first
+
+    def half_window(self, h: Any) -> int:
+        """How many tokens on each side a token sees in layers with a window."""
+        return 0
 
     @abstractmethod
     def block(self, h: Any, i: int, w: Weights, n_text: int) -> Iterator[Part]:
-        """The parts of block `i`, each with the tensor of the norm after it: x = norm(x + layer(x)).
-
-        n_text: limit on texts in a run.
-        """
+        """The parts of block `i`, each with the tensor of its norm. n_text: limit on texts in a run."""
 
 
 def head_size(h: AttentionHparams | Gpt2Hparams, w: Weights, stated: int = 0) -> int:

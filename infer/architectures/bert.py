@@ -16,6 +16,8 @@ class Bert(EncoderFamily):
 
     name = "bert"
     hparams = BertHparams
+    learned_positions = True
+    embedding_norm = "token_embd_norm.weight"
 
     def block(self, h: BertHparams, i: int, w: Weights, n_text: int) -> Iterator[Part]:
         d_head = head_size(h, w)

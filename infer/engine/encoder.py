@@ -17,7 +17,7 @@ from hybrid.quant.ggml.numa import interleaved, nodes_to_spread_over
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
-from ..architectures import ENCODERS
+from ..architectures import ENCODERS, encoder_of
 from ..kernels import execute
 from ..kernels.attention.kv import CACHE_TYPES, pages_of
 from ..kernels.build.jit import CompileProgress, compile_kernels
@@ -25,6 +25,7 @@ from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.rows import elementwise
 from ..layers.base import Layer
+from ..loading.classifier import Classifier
 from ..loading.options import LoadFields, LoadOptions, merged
 from ..loading.spread import spread
 from ..loading.weights import Weights
@@ -34,7 +35,7 @@ from ..program.threads import Pool, default_threads
 
 PASS_TOKENS = 512  # most tokens of a pass, unless one text is longer
 PASS_TEXTS = 32  # most texts of a pass
-Norm = tuple[int, int]  # addresses of weights and biases
+Norm = tuple[int, int]  # addresses of weights and biases; an RMS norm has no biases: 0
 
 
 class Encoder:
@@ -44,13 +45,13 @@ class Encoder:
         self, gguf: GGUFFile, n_threads: int, exact: bool, cpus: Sequence[int] = (), nodes: Sequence[int] = ()
     ) -> None:
         self.gguf, self.n_threads, self.exact, self._cpus, self._nodes = gguf, n_threads, exact, cpus, nodes
-        arch = gguf.get("general.architecture")
-        if arch not in ENCODERS:
+        arch, family = gguf.get("general.architecture"), encoder_of(gguf)
+        if family is None:
             raise UnsupportedError(
                 f"{gguf.path.name}: {arch!r} is not an encoder; the encoders are: {', '.join(ENCODERS)}."
             )
-        self.family = ENCODERS[arch]
-        self.hparams = self.family.hparams.read(gguf, arch)
+        self.family = family
+        self.hparams = family.hparams.read(gguf, arch)
         self.n_embd, self.n_ctx = self.hparams.n_embd, self.hparams.n_ctx_train
         self._load(Weights(gguf))
         self._programs: dict[int, tuple[Program, Rows]] = {}
@@ -92,35 +93,39 @@ class Encoder:
         h, self._weights = self.hparams, w
         self.embedding = w.embedding("token_embd.weight", h.n_embd)
         self.n_vocab = self.embedding.rows
-        self.positions = w.embedding("position_embd.weight", h.n_embd)
-        if self.positions.rows != h.n_ctx_train:
+        learned, norm = self.family.learned_positions, self.family.embedding_norm
+        self.positions = w.embedding("position_embd.weight", h.n_embd) if learned else None
+        if self.positions and self.positions.rows != h.n_ctx_train:
             raise w.wrong("context_length", h.n_ctx_train, f"{self.positions.rows}, the rows of position_embd.weight")
-        self.first_type = 0
-        if "token_types.weight" in w:
-            # every text counts as the first of the two sentences in training
-            types = w.array("token_types.weight", *w.gguf.info("token_types.weight").shape[:1], h.n_embd)
-            self.first_type = w.keep(types[0])
-        self.embedding_norm = self._norm("token_embd_norm.weight")
-        self.parts: list[tuple[Layer, Norm]] = []
+        # a text has the first type of the two in training, or its second part has the second type
+        self.types = w.embedding("token_types.weight", h.n_embd) if "token_types.weight" in w else None
+        self.embedding_norm = self._norm(norm) if norm else None
+        self.output_norm = self._norm(self.family.output_norm) if self.family.output_norm else None
+        self.parts: list[tuple[Layer, Norm | None]] = []
         for i in range(h.n_layer):
             for norm, layer in self.family.block(h, i, w, PASS_TEXTS):
                 layer.load(w)
-                self.parts.append((layer, self._norm(f"blk.{i}.{norm}")))
+                self.parts.append((layer, self._norm(f"blk.{i}.{norm}") if norm else None))
+        self.classifier = Classifier.read(w.gguf, h.n_embd, h.eps)
         w.finish()
 
     def _norm(self, weight: str) -> Norm:
-        bias = weight.removesuffix("weight") + "bias"
-        return self._weights.vector(weight, self.n_embd), self._weights.vector(bias, self.n_embd)
+        w, n, family = self._weights, self.n_embd, self.family
+        bias = w.vector(weight.removesuffix("weight") + "bias", n) if family.layer_norms and family.norm_biases else 0
+        if family.layer_norms and not bias:
+            bias = w.keep(np.zeros(n, np.float32))
+        return w.vector(weight, n), bias
 
     # --- programs ---
     def _make_batch(self, n: int) -> None:
         """Make the control block for passes of up to n tokens, and drop all programs, which contain its addresses."""
-        names = ("tokens", "pos", "last", "slot")
+        names = ("tokens", "types", "pos", "last", "near", "slot")
         self._control = {name: aligned_empty(8 * n).view(np.int64) for name in names}
         self._control |= {name: aligned_empty(64).view(np.int64) for name in ("ctl", "all_tokens")}
         for array in self._control.values():
             array[:] = 0
         address = {name: int(array.ctypes.data) for name, array in self._control.items()}
+        self._types = address.pop("types")
         unused = dict.fromkeys(("n_seg", "n_out", "seg", "out_index", "targets", "all_outputs"), 0)
         self.batch = Batch(n_tok=address["ctl"], **address, **unused, rope_pos=address["pos"], pictures=None)
         self.n_most = n
@@ -132,17 +137,38 @@ class Encoder:
 
     def _build(self, capacity: int) -> tuple[Program, Rows]:
         b, n_tok = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch), self.batch.n_tok
-        x, places = b.rows(self.n_embd), b.rows(self.n_embd)
+        x = b.rows(self.n_embd)
         b.embed(self.embedding, x)
-        b.embed(self.positions, places, self.batch.pos)
-        if self.first_type:
-            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=self.first_type, ldresidual=0, n=x.n)
-        b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=places, n=x.n)
-        x = self._add_norm(b, x, self.embedding_norm)
-        for layer, norm in self.parts:
-            x = self._add_norm(b, x, norm, layer.build(b, x, self.memory))
+        if self.types is not None:
+            types = b.rows(self.n_embd)
+            b.embed(self.types, types, self._types)
+            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=types, n=x.n)
+        if self.positions is not None:
+            places = b.rows(self.n_embd)
+            b.embed(self.positions, places, self.batch.pos)
+            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=places, n=x.n)
+        if (scale := self.hparams.scales.embedding) != 1.0:
+            b.op(elementwise.scale_rows, name="embed", count=n_tok, x=x, n=x.n, scale=float(scale))
+        if self.embedding_norm:
+            x = self._add_norm(b, x, self.embedding_norm)
+        x = self._add_norms_first(b, x) if self.family.norms_first else self._add_norms_after(b, x)
         b.keep(x)
         return b.build(), x
+
+    def _add_norms_after(self, b: Builder, x: Rows) -> Rows:
+        for layer, norm in self.parts:
+            assert norm is not None
+            x = self._add_norm(b, x, norm, layer.build(b, x, self.memory))
+        return x
+
+    def _add_norms_first(self, b: Builder, x: Rows) -> Rows:
+        residual: Rows | None = None
+        for layer, norm in self.parts:
+            # only the first layer may lack a norm
+            rows = self._add_norm(b, x, norm, residual) if norm else x
+            residual = layer.build(b, rows, self.memory)
+        assert self.output_norm is not None
+        return self._add_norm(b, x, self.output_norm, residual)
 
     def _program(self, n: int, progress: CompileProgress | None = None) -> tuple[Program, Rows]:
         """The program for n tokens: the smallest of a few sizes that fits."""
@@ -175,8 +201,10 @@ class Encoder:
         if first < len(lengths):
             yield range(first, len(lengths))
 
-    def encode(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    def encode(self, texts: Sequence[Sequence[int]], seconds: Sequence[int] = ()) -> list[np.ndarray]:
         """The rows of each text's tokens after the last layer, f32 [n, n_embd], in one pass (see `passes`).
+
+        seconds: for each text, the index at which the second text of a pair begins; empty: there are no pairs.
 
         No text may be empty or longer than n_ctx; tokens must be of the vocabulary.
         """
@@ -190,6 +218,8 @@ class Encoder:
             n = len(text)
             part, pages = slice(first, first + n), pages_of(n)
             c["tokens"][part], c["pos"][part], c["last"][part], c["slot"][part] = text, np.arange(n), n - 1, i
+            c["near"][part] = np.minimum(np.arange(n) + self.family.half_window(self.hparams), n - 1)
+            c["types"][part] = self._types_of(n, seconds[i]) if seconds else 0
             self.memory.attention.table[i, :pages] = np.arange(page, page + pages)
             first, page = first + n, page + pages
         c["ctl"][0] = total
@@ -199,6 +229,9 @@ class Encoder:
         self._pool.run(program, stoppable=True)
         states = program.view(rows, total).copy()
         return np.split(states, np.cumsum([len(text) for text in texts])[:-1])
+
+    def _types_of(self, n: int, second: int) -> np.ndarray | int:
+        return np.arange(n) >= second if self.types is not None and self.types.rows > 1 else 0
 
     def close(self) -> None:
         if self._pool is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hybrid.quant.ggml.reader import GGUFFile
 
-from ..architectures import ENCODERS
+from ..architectures import encoder_of
 from ..architectures.base import Part
 from ..kernels.attention.kv import F16_KV
 from ..layers.base import Layer
@@ -64,8 +64,7 @@ def _sizes(gguf: GGUFFile) -> dict[int, int]:
 def blocks_of(gguf: GGUFFile) -> Iterator[list[Part]]:
     """The parts of each block, not loaded; none for a block that does not run."""
     weights, arch = Weights(gguf), str(gguf.get("general.architecture"))
-    if arch in ENCODERS:
-        encoder = ENCODERS[arch]
+    if encoder := encoder_of(gguf):
         h = encoder.hparams.read(gguf, arch)
         yield from (list(encoder.block(h, i, weights, 1)) for i in range(h.n_layer))
     else:

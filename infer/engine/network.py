@@ -13,7 +13,7 @@ from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.vision_names import CLIP
 
-from ..architectures import ENCODERS, FAMILIES, Family
+from ..architectures import FAMILIES, Family, encoder_of
 from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
@@ -25,14 +25,14 @@ from ..layers.streams import OnStreams, Streams
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..memory.needs import Specs
-from ..program.builder import Builder, Columns, Rows, aligned_empty, round_up
+from ..program.builder import Builder, Columns, Rows, Weight, aligned_empty, round_up
 from .head import Head, Shared
 
 
 def family_of(gguf: GGUFFile) -> Family:
     """The architecture of a file. Raises UnsupportedError if it is unknown or an encoder."""
     arch = str(gguf.get("general.architecture"))
-    if arch in ENCODERS:
+    if encoder_of(gguf):
         raise UnsupportedError(
             f"{gguf.path.name} is an encoder ({arch}): it makes embeddings only.",
             remedy=Remedy.EMBEDDINGS,
@@ -367,15 +367,18 @@ class Network:
 
     def add_head(self, b: Builder, residual: Rows | None) -> Rows:
         """Add the final norm and the logits of the output tokens."""
-        out = self.add_last_norm(b, residual)
-        logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
-        if self.output_bias:
+        return self.add_logits(b, self.add_last_norm(b, residual), self.output, self.output_bias)
+
+    def add_logits(self, b: Builder, x: Rows, output: Weight, bias: int) -> Rows:
+        """Add the logits of rows after the last norm, one per row of the matrix `output`."""
+        logits = b.matmul(x, output, "output", Columns(b.batch.all_outputs, b.capacity))
+        if bias:
             b.op(
                 elementwise.add_rows,
                 name="bias",
                 count=b.batch.n_out,
                 x=logits,
-                residual=self.output_bias,
+                residual=bias,
                 ldresidual=0,
                 n=logits.n,
             )

@@ -14,7 +14,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
-from ..architectures import ENCODERS, FAMILIES
+from ..architectures import FAMILIES, encoder_of
 from ..layers.base import Layer
 from .layer_facts import blocks_of
 
@@ -48,7 +48,7 @@ def check_same_layers(before: GGUFFile, after: GGUFFile, kept: Sequence[int], ha
 def _check_pictures(before: GGUFFile, after: GGUFFile, new_number: Mapping[int, int]) -> None:
     """UnsupportedError: a picture's features would go to other layers."""
     arch = str(before.get("general.architecture"))
-    if arch in ENCODERS:
+    if encoder_of(before):
         return
     family = FAMILIES[arch]
     old, new = (list(family.picture_blocks(family.hparams.read(file, arch))) for file in (before, after))

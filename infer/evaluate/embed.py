@@ -15,21 +15,24 @@ from typing import Self, Unpack
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.errors import Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.split import open_gguf
 
-from ..architectures import ENCODERS
+from ..architectures import encoder_of
 from ..engine.encoder import Encoder
 from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
+from ..loading.classifier import Classifier
 from ..loading.model_file import fitting_tokenizer, notes_on
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import LoadedModel
 from ..progress import TokenProgress
 from ..runner import Work
 from ..text.tokenizer import Tokenizer, load_tokenizer
+from .embed_prompts import EmbedPrompts, check_dimensions
 from .embed_reading import check_ids, text_ids
-from .pooling import Pooled, Pooling, normalized, stated_pooling
+from .pairs import PairTokens, Scored, TextIds
+from .pooling import Pooled, Pooling, finished, scored_pooling, stated_pooling
 
 MOST_SEQUENCES = 32  # limit on texts that a generating model reads together
 
@@ -57,7 +60,9 @@ class Embedder:
         self.gguf = open_gguf(path)
         self.path = Path(path)
         arch = self.gguf.get("general.architecture", "")
-        self.encoder = Encoder.load(path, given, progress=progress) if arch in ENCODERS else None
+        self.encoder = Encoder.load(path, given, progress=progress) if encoder_of(self.gguf) else None
+        # without any, `embed` refuses a model that scores texts
+        self._chosen = pooling
         self.pooling = pooling or stated_pooling(self.gguf) or (Pooling.MEAN if self.encoder else Pooling.LAST)
         if self.encoder:
             usual = self.encoder.n_ctx
@@ -76,6 +81,12 @@ class Embedder:
 
         self._load_model = load_model
 
+        if self.encoder:
+            self.classifier = self.encoder.classifier
+        else:
+            hparams = family_of(self.gguf).hparams.read(self.gguf, arch)
+            self.classifier = Classifier.read(self.gguf, hparams.n_embd, hparams.eps)
+
     @property
     def numa_note(self) -> str:
         """As `LoadedModel.numa_note`. A generating model has none before it has read a text."""
@@ -91,13 +102,67 @@ class Embedder:
     def tokenizer(self) -> Tokenizer:
         return fitting_tokenizer(self.gguf, self.encoder.n_vocab) if self.encoder else load_tokenizer(self.gguf)
 
-    def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
+    @cached_property
+    def prompts(self) -> EmbedPrompts:
+        """The prompts that the model was trained with. FormatError: a key has a wrong value."""
+        return EmbedPrompts.read(self.gguf)
+
+    def tokens(
+        self, texts: Sequence[str], *, truncate: bool = False, prompt_name: str | None = None
+    ) -> list[list[int]]:
         """The ids of every text, with the special tokens that the model wants around it.
 
         Raises UsageError, which names the first text (counted from 1) that is empty or too long. truncate: too long
-        texts lose their last tokens, but keep the EOS that the model puts at the end.
+        texts lose their last tokens, but keep the EOS that the model puts at the end. prompt_name: see
+        `EmbedPrompts.named`.
         """
-        return text_ids(self.tokenizer, texts, self.n_ctx, truncate=truncate, has_context=not self.encoder)
+        prompt, has_context = self.prompts.named(prompt_name), not self.encoder
+        prompted = [prompt + text for text in texts]
+        return text_ids(self.tokenizer, prompted, self.n_ctx, truncate=truncate, has_context=has_context).ids
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the scores of a model that scores texts; empty: it makes embeddings only."""
+        return self.classifier.labels if self.classifier else ()
+
+    @property
+    def makes_embeddings(self) -> bool:
+        """Whether `embed` works: not with a model that scores texts, unless a pooling was chosen."""
+        return self.classifier is None or self._chosen is not None
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def pairs(self) -> PairTokens:
+        """Makes the tokens of texts and pairs for `scores_of_ids`."""
+        return PairTokens(self.gguf, self.tokenizer, self.n_ctx, has_context=not self.encoder)
+
+    def scores(
+        self,
+        texts: Sequence[Scored],
+        *,
+        truncate: bool = False,
+        progress: TokenProgress | None = None,
+    ) -> np.ndarray:
+        """Scores of texts, or of pairs (query, document), f32 [n, n_labels]: logits, before any softmax or sigmoid.
+
+        truncate: a document that does not fit the context loses its last tokens; otherwise it is a UsageError.
+        UnsupportedError: the model has no head that scores texts.
+        """
+        return self.scores_of_ids(self.pairs.all(texts, truncate=truncate), progress=progress)
+
+    def scores_of_ids(self, texts: Sequence[TextIds], *, progress: TokenProgress | None = None) -> np.ndarray:
+        """`scores` of tokens, as `pairs` makes them."""
+        if self.classifier is None:
+            raise UnsupportedError(f"{self.path.name} has no cls.output.weight: it makes embeddings, and no scores.")
+        ids, seconds = [text.ids for text in texts], [text.second for text in texts]
+        check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
+        pooling = scored_pooling(self.gguf, generates=self.encoder is None)
+        vectors = self._all_vectors(ids, pooling, seconds, progress)
+        rows = [self.classifier.scores(vector) for vector in vectors]
+        return np.array(rows, np.float32).reshape(len(rows), self.n_labels)
 
     def embed(
         self,
@@ -105,36 +170,43 @@ class Embedder:
         *,
         normalize: bool = True,
         truncate: bool = False,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
         progress: TokenProgress | None = None,
     ) -> np.ndarray:
-        """Vectors of the texts, f32 [n, n_embd]. normalize: to length 1. progress(tokens done, tokens in all)."""
-        return self.embed_ids(self.tokens(texts, truncate=truncate), normalize=normalize, progress=progress)
+        """Vectors of the texts, f32 [n, n_embd]. normalize: to length 1. progress(tokens done, tokens in all).
+
+        truncate, prompt_name: see `tokens`; dimensions: see `embed_ids`.
+        """
+        ids = self.tokens(texts, truncate=truncate, prompt_name=prompt_name)
+        return self.embed_ids(ids, normalize=normalize, dimensions=dimensions, progress=progress)
 
     def embed_ids(
         self,
         ids: Sequence[Sequence[int]],
         *,
         normalize: bool = True,
+        dimensions: int | None = None,
         progress: TokenProgress | None = None,
     ) -> np.ndarray:
         """`embed` of token ids, as `tokens` returns them.
 
+        dimensions: the vectors are cut to so many values, for which `prompts.dimensions` says whether the model was
+        trained.
+
         Raises UsageError when an id is not in the vocabulary, or a text is empty or longer than the context.
         """
+        if not self.makes_embeddings:
+            raise UnsupportedError(
+                f"{self.path.name} scores texts ({shown(', '.join(self.labels))}): it makes no embeddings.",
+                remedy=Remedy.POOLING,
+            )
+        check_dimensions(dimensions, self.n_embd)
         # a generating model checks its tokens itself
         check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
-        total, done, vectors = sum(map(len, ids)), 0, []
-        for n, vector in self._vectors(ids):
-            vectors.append(vector)
-            done += n
-            if progress:
-                progress(done, total)
-        if not vectors:
-            return np.zeros((0, self.n_embd), np.float32)
-        rows = np.stack(vectors)
-        if normalize:
-            rows = normalized(rows)
-        return rows.astype(np.float32)
+        vectors = self._all_vectors(ids, self.pooling, (), progress)
+        rows = np.stack(vectors) if vectors else np.zeros((0, self.n_embd))
+        return finished(rows, normalize=normalize, dimensions=dimensions)
 
     @property
     def n_embd(self) -> int:
@@ -142,21 +214,30 @@ class Embedder:
             return int(self.encoder.n_embd)
         return int(self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length"))
 
-    def _vectors(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, np.ndarray]]:
+    def _all_vectors(
+        self, ids: Sequence[Sequence[int]], pooling: Pooling, seconds: Sequence[int], progress: TokenProgress | None
+    ) -> list[np.ndarray]:
+        """The vector of each text, f64. seconds: as in `Encoder.encode`."""
+        total, done, vectors = sum(map(len, ids)), 0, []
+        found = self._encoded(ids, pooling, seconds) if self.encoder else self._generating(ids, pooling)
+        for n, vector in found:
+            vectors.append(vector)
+            done += n
+            if progress:
+                progress(done, total)
+        return vectors
+
+    def _encoded(
+        self, ids: Sequence[Sequence[int]], pooling: Pooling, seconds: Sequence[int]
+    ) -> Iterator[tuple[int, np.ndarray]]:
         """For each text, the number of its tokens and its vector in f64."""
-        if self.encoder is None:
-            yield from self._generating(ids)
-            return
+        assert self.encoder is not None
         for part in self.encoder.passes([len(text) for text in ids]):
-            for rows in self.encoder.encode([ids[i] for i in part]):
-                yield len(rows), self._pooled(rows)
+            second = [seconds[i] for i in part] if seconds else ()
+            for rows in self.encoder.encode([ids[i] for i in part], second):
+                yield len(rows), _pooled(rows, pooling)
 
-    def _pooled(self, rows: np.ndarray) -> np.ndarray:
-        pooled = Pooled(self.pooling)
-        pooled.add(rows[self.pooling.outputs(0, len(rows), len(rows))])
-        return pooled.vector
-
-    def _generating(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, np.ndarray]]:
+    def _generating(self, ids: Sequence[Sequence[int]], pooling: Pooling) -> Iterator[tuple[int, np.ndarray]]:
         longest = max(map(len, ids), default=0)
         if self._model is None or self._model.n_ctx < longest:
             self._close_model()
@@ -171,13 +252,13 @@ class Embedder:
         # hidden states are divided by this, see Runner.hidden_states
         scale = float(model.hparams.scales.logits)
         size = model.n_seq_max
-        output = {Pooling.MEAN: slice(None), Pooling.CLS: slice(0, 1), Pooling.LAST: slice(-1, None)}[self.pooling]
+        output = {Pooling.MEAN: slice(None), Pooling.CLS: slice(0, 1), Pooling.LAST: slice(-1, None)}[pooling]
         for first in range(0, len(ids), size):
             part = ids[first : first + size]
             works = [Work(model.sequence(), text, output) for text in part]
             try:
                 for work, rows in zip(works, model.runner.hidden_states(works), strict=True):
-                    yield len(work.ids), self._pooled(rows) * scale
+                    yield len(work.ids), _pooled(rows, pooling) * scale
             finally:
                 for work in works:
                     work.seq.close()
@@ -198,6 +279,12 @@ class Embedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _pooled(rows: np.ndarray, pooling: Pooling) -> np.ndarray:
+    pooled = Pooled(pooling)
+    pooled.add(rows[pooling.outputs(0, len(rows), len(rows))])
+    return pooled.vector
 
 
 __all__ = ["Embedder", "Pooling"]

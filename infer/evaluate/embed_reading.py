@@ -9,27 +9,37 @@ The vectors have the same bits as `Embedder`'s, however the texts are cut.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..engine.encoder import Encoder
+from ..loading.classifier import Classifier
 from ..model import LoadedModel
 from ..program.threads import core_turns
 from ..runner import Slot, Work
 from ..text.tokenizer import Tokenizer
-from .pooling import Pooled, Pooling, normalized
+from .pooling import Pooled, Pooling, finished
+
+
+class TextTokens(NamedTuple):
+    """The ids of every text. truncated: indexes of the texts that have lost tokens."""
+
+    ids: list[list[int]]
+    truncated: tuple[int, ...]
 
 
 def text_ids(
     tokenizer: Tokenizer, texts: Iterable[str | list[int]], n_ctx: int, *, truncate: bool, has_context: bool
-) -> list[list[int]]:
+) -> TextTokens:
     """The ids of every text, see `Embedder.tokens`. A text may already be ids.
 
     has_context: whether the user can choose the context, for the message.
     """
     ids = [tokenizer.encode(text) if isinstance(text, str) else text for text in texts]
+    truncated = []
     for i, text in enumerate(ids):
         if not text:
             raise UsageError(f"text {i + 1} is empty, and this model puts nothing around a text. Leave it out.")
@@ -41,7 +51,8 @@ def text_ids(
                 )
             kept = 1 if tokenizer.add_eos and n_ctx > 1 else 0
             ids[i] = text[: n_ctx - kept] + text[len(text) - kept :]
-    return ids
+            truncated.append(i)
+    return TextTokens(ids, tuple(truncated))
 
 
 def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> None:
@@ -84,24 +95,31 @@ class EmbedReading:
         self._vectors.append(vector)
         self.next += 1
 
-    def vectors(self, *, normalize: bool = True) -> np.ndarray:
-        """Vectors of the texts, f32 [n, n_embd], after all are read."""
-        rows = np.stack(self._vectors)
-        return (normalized(rows) if normalize else rows).astype(np.float32)
+    def vectors(self, *, normalize: bool = True, dimensions: int | None = None) -> np.ndarray:
+        """Vectors of the texts, f32 [n, n_embd] or [n, dimensions], after all are read."""
+        return finished(np.stack(self._vectors), normalize=normalize, dimensions=dimensions)
+
+    def scores(self, classifier: Classifier) -> np.ndarray:
+        """Scores of the texts by the model's head, f32 [n, n_labels], after all are read."""
+        return np.stack([classifier.scores(vector) for vector in self._vectors]).astype(np.float32)
 
 
 class EncoderReading(EmbedReading):
     """Reading by an encoder, which reads a text as a whole: a step is one pass, whatever the limit on tokens."""
 
-    def __init__(self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]], seconds: Sequence[int] = ()
+    ) -> None:
+        """seconds: as in `Encoder.encode`."""
         super().__init__(pooling, ids)
-        self.encoder = encoder
+        self.encoder, self.seconds = encoder, seconds
         self._passes = encoder.passes([len(text) for text in ids])
 
     def step(self, most: int) -> tuple[int, float]:
         begin, compiled = core_turns().clock(), self.encoder.compile_seconds
-        part = [self.ids[i] for i in next(self._passes)]
-        for rows in self.encoder.encode(part):
+        indices = next(self._passes)
+        part = [self.ids[i] for i in indices]
+        for rows in self.encoder.encode(part, [self.seconds[i] for i in indices] if self.seconds else ()):
             pooled = Pooled(self.pooling)
             pooled.add(rows[self.pooling.outputs(0, len(rows), len(rows))])
             self._add(pooled.vector)

@@ -8,6 +8,8 @@ from hybrid.quant.ggml.errors import HybridError, Remedy, UnsupportedError
 from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.reader import GGUFFile
 
+from ..loading.classifier import RANK
+
 
 class Pooling(StrEnum):
     """Which tokens the vector of a text is made from."""
@@ -24,7 +26,7 @@ class Pooling(StrEnum):
         return slice(at - begin, at - begin + 1) if begin <= at < end else slice(0, 0)
 
 
-# GGUF's `pooling_type`. 0: no pooling, 4: the score of a reranker.
+# GGUF's `pooling_type`. 0: no pooling, 4: the scores of a head (loading/classifier.py), which makes no embedding.
 _POOLING = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
 
 
@@ -34,10 +36,21 @@ def stated_pooling(gguf: GGUFFile) -> Pooling | None:
     number = gguf.get(f"{arch}.pooling_type", 0)
     if not isinstance(number, int) or isinstance(number, bool):
         raise wrong(gguf, f"{arch}.pooling_type", number, "an integer")
-    if number and number not in _POOLING:
-        what = "for a reranker, which makes no embeddings" if number == 4 else "unknown"
-        raise UnsupportedError(f"{gguf.path.name}: {arch}.pooling_type = {number} is {what}.", remedy=Remedy.POOLING)
+    if number not in (0, RANK) and number not in _POOLING:
+        raise UnsupportedError(f"{gguf.path.name}: {arch}.pooling_type = {number} is unknown.", remedy=Remedy.POOLING)
     return _POOLING.get(number)
+
+
+def scored_pooling(gguf: GGUFFile, *, generates: bool) -> Pooling:
+    """The pooling before a head that scores texts."""
+    if generates:
+        return Pooling.LAST
+    arch = gguf.get("general.architecture", "")
+    # llama.cpp's default of the key
+    number = gguf.get(f"{arch}.classifier.pooling_type", 1 if arch == "modern-bert" else 2)
+    if number not in (1, 2):
+        raise wrong(gguf, f"{arch}.classifier.pooling_type", number, "1 (mean) or 2 (first token)")
+    return _POOLING[number]
 
 
 class Pooled:
@@ -70,6 +83,13 @@ class Pooled:
                 remedy=Remedy.VERIFY,
             )
         return self._sum / self.n_rows if self.pooling is Pooling.MEAN else self._sum
+
+
+def finished(rows: np.ndarray, *, normalize: bool, dimensions: int | None = None) -> np.ndarray:
+    """Vectors f64 [n, n_embd] as f32, cut to their first `dimensions` values (Matryoshka, arXiv:2205.13147), then
+    scaled to length 1."""
+    cut = rows if dimensions is None else rows[:, :dimensions].copy()
+    return (normalized(cut) if normalize else cut).astype(np.float32)
 
 
 def normalized(rows: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from ..kernels.rows.heads import gate_heads
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..memory.mapped import mapped_zeros
-from ..program.builder import Builder, PictureBatch, Ref, Rows
+from ..program.builder import Batch, Builder, PictureBatch, Ref, Rows
 from ..program.record import OpFields
 from .base import Gate, LayerAdapter, add_bias, optional_bias
 from .head_norm import HeadNorm
@@ -359,6 +359,10 @@ class Attention:
         row = self._spec.bytes_per_token(kind)
         return positions * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
 
+    def limits(self, batch: Batch) -> int:
+        """Address of the last position that each token sees."""
+        return batch.last if self.together else batch.pos
+
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after RoPE."""
         batch, at = b.batch, self.pages(memory)
@@ -372,7 +376,7 @@ class Attention:
         n_records = records(memory.n_ctx)
         shared = b.buffer_for(memory.n_ctx, lambda n_ctx: records(n_ctx) * size)
         both: OpFields = {
-            "ctl": batch.ctl, "pos": batch.last if self.together else batch.pos, "out": out, "n_head": self.n_head,
+            "ctl": batch.ctl, "pos": self.limits(batch), "out": out, "n_head": self.n_head,
             "n_kv": self.n_kv, "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread,
             "window": self.window, "records": Ref(shared), "n_records": n_records, "sinks": self.sink,
             "aligned": int(self.aligned),
@@ -399,6 +403,8 @@ class Attention:
 class EncoderAttention(Attention):
     """Attention among all tokens of a text; the batch (`last`) says up to which position each token attends.
 
+    With a window, a token attends to window - 1 tokens on each side, and the batch (`near`) has the last of them.
+
     Keys and values are intermediate results in the program's arena: nothing is kept for a later run, and the next layer
     reuses the memory. n_text: most texts per run.
     """
@@ -417,6 +423,9 @@ class EncoderAttention(Attention):
         table = memory.attention.table
         self._pages = Pages(k, v, table.ctypes.data, table.strides[0], CACHE_TYPES["f32"])
         return super().build(b, x, memory)
+
+    def limits(self, batch: Batch) -> int:
+        return batch.near if self.window else batch.last
 
     def pages(self, memory: HybridMemory) -> Pages:
         return self._pages

@@ -18,6 +18,8 @@ from ..program.operands import RowRotation
 
 # Tensors that need not be used: written by converters for other engines, or derived from the metadata.
 OPTIONAL = ("rope_freqs.weight",)
+# Beginnings of names of tensors that make scores of a text's vector (loading/classifier.py).
+OF_HEADS = ("cls.",)
 
 
 class Weights:
@@ -205,7 +207,7 @@ class Weights:
         """Raise FormatError unless every tensor of the file (or of `blocks`) was used, and every adapter matrix."""
         own = None if blocks is None else tuple(f"blk.{i}." for i in blocks)
         theirs = [t for t in self.gguf.tensors if own is None or t.startswith(own)]
-        left = [t for t in theirs if t not in self.used and t not in OPTIONAL]
+        left = [t for t in theirs if t not in self.used and t not in OPTIONAL and not t.startswith(OF_HEADS)]
         if left:
             names = ", ".join(map(shown, left[:3])) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             raise FormatError(

@@ -125,6 +125,7 @@ class Batch:
     all_tokens: int  # groups record of all tokens (see kernels/products/gemv.py)
     all_outputs: int
     last: int = 0  # i64 per token: index (pos) of the last token that it sees
+    near: int = 0  # the same where it sees only some tokens on both sides: in encoders
     rope_pos: int = 0  # i64 per token: position for RoPE and learned positions, mostly its index
     pictures: PictureBatch | None = None
 

@@ -22,6 +22,7 @@ from . import recent
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
     from hybrid.infer.evaluate.embed import Embedder
+    from hybrid.infer.evaluate.reranker_file import RerankerFile
     from hybrid.infer.loading.options import LoadFields, LoadOptions
 
     from ..hub.names import Name
@@ -220,10 +221,10 @@ def load_file(
 
 def is_encoder(path: Path) -> bool:
     """Whether a GGUF file makes embeddings only."""
-    from hybrid.infer.architectures import ENCODERS
+    from hybrid.infer.architectures import encoder_of
 
     with open_gguf(path) as gguf:
-        return gguf.get("general.architecture", "") in ENCODERS
+        return encoder_of(gguf) is not None
 
 
 def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
@@ -235,7 +236,7 @@ def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
     return path
 
 
-def note_numa(loaded: "LoadedModel | Embedder", reporter: Reporter) -> None:
+def note_numa(loaded: "LoadedModel | Embedder | RerankerFile", reporter: Reporter) -> None:
     """Notes the spread of memory over NUMA nodes, if the options have it."""
     if loaded.numa_note:
         reporter.note(loaded.numa_note)

@@ -139,3 +139,33 @@ def test_inspect_says_that_nothing_is_kept(encoder: Path, cli: Cli) -> None:
     assert "none: an encoder reads texts as a whole and keeps nothing" in cli("inspect", encoder)[1]
     code, _, err = cli("inspect", encoder, "--fit")
     assert code == 2 and "keeps nothing of a text, so that it runs wherever its " in err
+
+
+def test_shorter_vectors_and_prompts(
+    lines: Path, tmp_path: Path, data_dir: Path, cli: Cli, refused: Callable[..., str]
+) -> None:
+    config = {**random_checkpoints.ENCODERS["bert"], "matryoshka_dimensions": [16]}
+    source = random_checkpoints.write(config, tmp_path / "model")
+    prompts = {"prompts": {"query": "Q: ", "document": "D: "}, "default_prompt_name": "document"}
+    (source / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    path = tmp_path / "bert.gguf"
+    convert(source, path, tokenizer=data_dir / "tokenizers" / "wordpiece")
+    texts = TEXT.replace("\r", "").split("\n")
+    with Embedder(path) as embedder:
+        for more, prompt, n in (
+            ((), "D: ", 60),
+            (("--prompt-name", "query", "--dimensions", 16), "Q: ", 16),
+            (("--prompt-name", "", "--dimensions", 9, "--no-normalize"), "", 9),
+        ):
+            code, _, err = cli("embed", path, "-f", lines, "--npy", "-o", tmp_path / "out.npy", *more)
+            assert code == 0 and ("--dimensions: the model was trained for vectors of 16 values, not of 9" in err) == (
+                n == 9
+            )
+            wanted = embedder.embed(
+                [prompt + text for text in texts], prompt_name="", dimensions=n, normalize="--no-normalize" not in more
+            )
+            assert (np.load(tmp_path / "out.npy") == wanted).all()
+    assert "no prompt x: its prompts are query, document" in refused(
+        "embed", path, "-f", lines, "--prompt-name", "x", code=2
+    )
+    assert "61 dimensions: the vectors" in refused("embed", path, "-f", lines, "--dimensions", 61, code=2)

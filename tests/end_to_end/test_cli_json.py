@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import peft_adapters
 import pytest
+import random_checkpoints
+import random_rerankers
 from end_to_end.outcomes import Cli, ok
 from golden.scores import make
 from harness_tasks import write_tasks
@@ -128,6 +130,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "embed": [
         ("{model} -f {lines} --pooling mean", "data model n_embd normalized pooling"),
     ],
+    "rerank": [("{reranker} -p Who? {lines} {endings}", "model n_documents query results")],
     "perplexity": [
         (
             "{model} -f {prose} -c 32 --chunks 2",
@@ -212,7 +215,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_cache: None) -> Ite
 
 
 @pytest.fixture
-def places(files: dict[str, Path], tmp_path: Path, prose: Path, bundled: Path, hub: Hub, cli: Cli) -> dict[str, str]:
+def places(
+    files: dict[str, Path], tmp_path: Path, data_dir: Path, prose: Path, bundled: Path, hub: Hub, cli: Cli
+) -> dict[str, str]:
     """The values of the placeholders in `CASES`."""
     hub.add("org/g", {"g-Q8_0.gguf": files["q8_0"]})
     sentence = "The model reads the text and"
@@ -231,6 +236,7 @@ def places(files: dict[str, Path], tmp_path: Path, prose: Path, bundled: Path, h
     return {
         **{name: str(tmp_path / name) for name in (*made, "questions")},
         "model": str(files["bf16"]),
+        "reranker": str(random_rerankers.causal(random_checkpoints.CONFIGS["qwen3"], tmp_path / "reranker", data_dir)),
         "prose": str(prose),
         "checkpoint": str(bundled),
         "out": str(tmp_path),

@@ -195,7 +195,7 @@ def test_a_limit_of_time_counts_for_them(server: Server, monkeypatch: pytest.Mon
 
 def test_what_is_refused(server: Server, wanted: np.ndarray, files: dict[str, Path]) -> None:
     for body, says in (
-        ({"input": "a", "dimensions": 5}, f"dimensions = 5: vectors of this model have {wanted.shape[1]} values"),
+        ({"input": "a", "dimensions": 999}, f"999 dimensions: the vectors of this model have {wanted.shape[1]} values"),
         ({"input": []}, "found an empty list"),
         ({"input": [[]]}, "text 1 is empty"),
         ({"input": ["a", "word " * 600]}, f"text 2 is too large: it has 1202 tokens, the context has {N_CTX}"),

@@ -43,6 +43,11 @@ LOOKING = (
     "/api/embeddings",
     "/api/show",
     "/infill",
+    "/v1/rerank",
+    "/v1/score",
+    "/classify",
+    "/embed",
+    "/similarity",
 )
 
 
@@ -70,6 +75,11 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/embedding": {"content": text},
         "/detokenize": {"tokens": [5, 6, 7]},
         "/infill": {"input_prefix": text, "input_suffix": text},
+        "/v1/rerank": {"query": text, "documents": [text]},
+        "/classify": {"input": text},
+        "/embed": {"inputs": text},
+        "/similarity": {"inputs": {"source_sentence": text, "sentences": [text]}},
+        "/v1/score": {"text_1": text, "text_2": text},
     }.get(path, {"messages": messages})
 
 

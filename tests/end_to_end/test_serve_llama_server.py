@@ -437,7 +437,6 @@ def test_props_slots_and_tokenizer(server: Server) -> None:
     assert get("/models") == get("/v1/models")
     idle = {"n_ctx": 256, "speculative": False, "is_processing": False}
     assert get("/slots") == [{"id": i, **idle} for i in range(4)]
-    assert server.error(501, "/rerank", {})["type"] == "not_supported_error"
     for path in ("/props", "/lora-adapters"):  # nothing can be set while it runs
         assert server.error(405, path, {})["type"] == "invalid_request_error"
 

@@ -23,6 +23,7 @@ import random_checkpoints
 import random_heads
 from reference import plamo2_vocabulary
 from reference.tokenizer_files import gemma_json
+from reranker_checkpoints import qwen3_reranker
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -61,6 +62,13 @@ GEMMA4 = {
         "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
+}
+# The same of encoders.
+RANDOM_ENCODERS: dict[str, dict[str, Any]] = {
+    "bert-scores": {"model_type": "bert", "vocab_size": 2000},
+    "roberta-scores": {"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta"},
+    "modern-bert": {"model_type": "modernbert", "layer_norm_eps": 1e-4},
+    "modern-bert-scores": {"model_type": "modernbert", "layer_norm_eps": 1e-5},
 }
 # Random checkpoints, with config fields that its converter needs.
 RANDOM: dict[str, dict[str, Any]] = {
@@ -213,6 +221,13 @@ REASONS = [
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),
     ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
+    ("bert(a?)-scores", r"bert\.pooling_type", 0, "there left to an option of its programs"),
+    ("modern-bert-scores", r"modern-bert\.pooling_type", 0, "the same"),
+    ("modern-bert-scores", r"modern-bert\.attention\.sliding_window_pattern", 0, "there only if the config has it"),
+    ("modern-bert", r"tokenizer\.ggml\.add_sep_token", 0, "there true, unless the tokenizer has a template"),
+    ("-bert-scores", r"cls\.(weight|bias)", 0, "the pooler, which is left out there, and its programs would use"),
+    ("-bert-scores", r"general\.size_label", 0, "with these weights"),
+    ("qwen3-reranker", r"general\.(basename|finetune)", 0, "there guessed from the name of the folder"),
     ("hunyuan$", r"tokenizer\.ggml\.eos_token_id", 0, "there eod_token_id of the config, whatever the tokenizer says"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
     (
@@ -265,7 +280,15 @@ def both_files(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
     shared = Path(request.getfixturevalue("shared_dir")) / "checkpoints"
     folder = tmp_path_factory.mktemp("peer")
     jobs, both = [], {}
+    own = (item for item in request.session.items if isinstance(item, pytest.Function))
+    asked = {
+        item.callspec.params["name"]
+        for item in own
+        if item.module is request.module and "both_files" in item.fixturenames
+    }
     for name, source, kind in _sources(folder, shared, data_dir / "checkpoints" / "mamba-bf16"):
+        if name not in asked:
+            continue
         ours, peers = folder / f"{name}.ours.gguf", folder / f"{name}.gguf"
         convert(source, ours, outtype=kind)
         with GGUFFile.open(ours) as file:
@@ -285,6 +308,15 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
     for name in RANDOM:
         checkpoint = _random_source(name, folder, shared, tokenizer)
         yield f"random-{name}", checkpoint, "f32" if name.startswith("deepseek4") else "f16"
+    for name, more in RANDOM_ENCODERS.items():
+        config = {**random_checkpoints.ENCODERS[name], "vocab_size": random_checkpoints.N_VOCAB, **more}
+        checkpoint = random_checkpoints.write(config, folder / f"random-{name}")
+        random_checkpoints.pad_positions(checkpoint)
+        own = tokenizer.parents[1] / "tokenizers" / "wordpiece" if name.startswith("bert") else tokenizer
+        for file in own.glob("*token*.json"):
+            shutil.copyfile(file, checkpoint / file.name)
+        yield f"random-{name}", checkpoint, "f16"
+    yield "qwen3-reranker", qwen3_reranker(folder, tokenizer.parents[1]), "f16"
     for name, kind in HEADS.items():
         config, shapes = random_heads.WITH_HEADS[name]
         more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind.startswith("bailing") else {})}
@@ -368,7 +400,9 @@ def _join_heads(path: Path) -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", [*CHECKPOINTS, *(f"random-{name}" for name in (*RANDOM, *HEADS))])
+@pytest.mark.parametrize(
+    "name", [*CHECKPOINTS, "qwen3-reranker", *(f"random-{name}" for name in (*RANDOM, *RANDOM_ENCODERS, *HEADS))]
+)
 def test_files_are_equal(name: str, both_files: dict[str, tuple[Path, Path]]) -> None:
     ours, peers = (GGUFFile.open(path) for path in both_files[name])
     differ: dict[str, float] = {}

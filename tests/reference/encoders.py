@@ -18,8 +18,8 @@ def gelu(x: F64) -> F64:
     return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
 
 
-def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) -> F64:
-    """The rows after the last layer, f64 [tok, n_embd]."""
+def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int | None = None) -> F64:
+    """The rows after the last layer, f64 [tok, n_embd]. second: the index at which the second text of a pair begins."""
     t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
     n_head, eps = config["num_attention_heads"], config["layer_norm_eps"]
 
@@ -31,7 +31,9 @@ def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) ->
 
     p = "embeddings."
     x = t[p + "word_embeddings.weight"][ids] + t[p + "position_embeddings.weight"][: len(ids)]
-    x = norm(x + t[p + "token_type_embeddings.weight"][0], p + "LayerNorm")
+    n_first = len(ids) if second is None or config["type_vocab_size"] == 1 else second
+    types = [0] * n_first + [1] * (len(ids) - n_first)
+    x = norm(x + t[p + "token_type_embeddings.weight"][types], p + "LayerNorm")
     for i in range(config["num_hidden_layers"]):
         p = f"encoder.layer.{i}."
         q, k, v = (
@@ -46,3 +48,84 @@ def bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) ->
         y = linear(gelu(linear(x, p + "intermediate.dense")), p + "output.dense")
         x = norm(x + y, p + "output.LayerNorm")
     return x
+
+
+def bert_scores(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
+    """The scores of a pair by BertForSequenceClassification or RobertaForSequenceClassification, f64 [labels]."""
+    t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
+    roberta = "classifier.dense.weight" in t
+    dense, out = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
+    x = np.tanh(t[dense + ".weight"] @ bert(config, tensors, ids, second)[0] + t[dense + ".bias"])
+    scores: F64 = t[out + ".weight"] @ x + t[out + ".bias"]
+    return scores
+
+
+def rotated(x: F64, base: float) -> F64:
+    """RoPE of x [tok, head, d_head]: pairs of values i and i + d_head / 2."""
+    n, half = len(x), x.shape[2] // 2
+    angles = np.outer(np.arange(n), base ** (-np.arange(half) / half))[:, None]
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], 2)
+
+
+def attention(q: F64, k: F64, v: F64, scale: float, half: int | None) -> F64:
+    """Attention of [tok, head, d_head] among all tokens, or up to `half` tokens away."""
+    distance = np.abs(np.arange(len(q))[:, None] - np.arange(len(q)))
+    scores = np.einsum("qhd,khd->hqk", q, k) * scale
+    if half is not None:
+        scores = np.where(distance <= half, scores, -np.inf)
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    out: F64 = np.einsum("hqk,khd->qhd", weights / weights.sum(2, keepdims=True), v).reshape(len(q), -1)
+    return out
+
+
+def modern_bert(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int | None = None) -> F64:
+    """The rows after the last norm, f64 [tok, n_embd]."""
+    t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
+    n_head, eps = config["num_attention_heads"], config.get("norm_eps", 1e-5)
+    act = gelu if config.get("hidden_activation", "gelu") == "gelu" else lambda x: x / (1 + np.exp(-x))
+    ropes = config.get("rope_parameters", {})
+
+    def norm(x: F64, name: str) -> F64:
+        return layer_norm(x, t[name + ".weight"], np.zeros(x.shape[-1]), eps)
+
+    x = norm(t["embeddings.tok_embeddings.weight"][ids], "embeddings.norm")
+    for i in range(config["num_hidden_layers"]):
+        p = f"layers.{i}."
+        full = i % config.get("global_attn_every_n_layers", 3) == 0
+        kind, old, usual = ("full", "global", 160000.0) if full else ("sliding", "local", 10000.0)
+        base = ropes.get(f"{kind}_attention", {}).get("rope_theta", config.get(f"{old}_rope_theta", usual))
+        y = norm(x, p + "attn_norm") if i else x
+        q, k, v = (y @ t[p + "attn.Wqkv.weight"].T).reshape(len(ids), 3, n_head, -1).swapaxes(0, 1)
+        half = None if full else config["local_attention"] // 2
+        y = attention(rotated(q, base), rotated(k, base), v, q.shape[2] ** -0.5, half)
+        x = x + y @ t[p + "attn.Wo.weight"].T
+        gate, up = np.split(norm(x, p + "mlp_norm") @ t[p + "mlp.Wi.weight"].T, 2, axis=1)
+        x = x + (act(gate) * up) @ t[p + "mlp.Wo.weight"].T
+    return norm(x, "final_norm")
+
+
+def modern_bert_scores(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) -> F64:
+    """The scores of ModernBertForSequenceClassification, f64 [labels]."""
+    t, eps = {name: np.asarray(x, np.float64) for name, x in tensors.items()}, config.get("norm_eps", 1e-5)
+    rows = modern_bert(config, tensors, ids)
+    x = rows.mean(0) if config.get("classifier_pooling") == "mean" else rows[0]
+    x = layer_norm(gelu(t["head.dense.weight"] @ x), t["head.norm.weight"], np.zeros(len(x)), eps)
+    scores: F64 = t["classifier.weight"] @ x + t["classifier.bias"]
+    return scores
+
+
+def rows(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
+    """The rows after the last layer, f64 [tok, n_embd]."""
+    modern = config["architectures"][0].startswith("ModernBert")
+    return (modern_bert if modern else bert)(config, tensors, ids, second)
+
+
+def encoder(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
+    """The scores of a pair if the model has a head, else the rows after the last layer."""
+    name = config["architectures"][0]
+    if not name.endswith("ForSequenceClassification"):
+        return rows(config, tensors, ids, second)
+    if name.startswith("ModernBert"):
+        return modern_bert_scores(config, tensors, ids)
+    return bert_scores(config, tensors, ids, second)

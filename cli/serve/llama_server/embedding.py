@@ -5,20 +5,19 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..embed_request import EmbedFields, vectors
 from ..endpoint import post
 from ..errors import RequestError
-from ..fields import Strict
-from ..openai.embeddings import Texts, texts_of, vectors
+from ..openai.embeddings import Texts, texts_of
 from ..served import Served
 
 
-class EmbeddingRequest(Strict):
+class EmbeddingRequest(EmbedFields):
     """The texts, under either of llama-server's two names."""
 
     content: Texts | None = None
     input: Texts | None = None
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
     embd_normalize: Literal[-1, 2] = 2
 
 
@@ -27,8 +26,8 @@ async def embedding(served: Served, request: Request, body: EmbeddingRequest) ->
     if (body.content is None) == (body.input is None):
         raise RequestError("give one of content and input", param="content")
     texts = texts_of(body.input if body.content is None else body.content, served.model.tokenizer)
-    found, _ = await vectors(served, request, texts, body.encoding_format, normalize=body.embd_normalize == 2)
-    return JSONResponse([{"index": i, "embedding": [vector]} for i, vector in enumerate(found)])
+    found = await vectors(served, request, texts, body, normalize=body.embd_normalize == 2)
+    return JSONResponse([{"index": i, "embedding": [vector]} for i, vector in enumerate(found.rows)])
 
 
 ENDPOINTS = [

@@ -12,7 +12,7 @@ from hybrid.infer.text.chat_template import special_tokens
 
 from .. import errors
 from ..client import asked_by
-from ..endpoint import Endpoint, get
+from ..endpoint import get
 from ..pictures.prompts import MARKER
 from ..served import Served
 from .answer import sampling_settings
@@ -136,26 +136,9 @@ async def adapters(served: Served, _: Request) -> Response:
     )
 
 
-def _refused(*paths: str, message: str) -> Endpoint:
-    """An endpoint for a POST of llama-server that this server does not support."""
-
-    async def refuse(_served: Served, _: Request) -> Response:
-        """501 with the reason."""
-        return errors.response(501, message)
-
-    return Endpoint(paths, refuse, None, "POST", is_refusal=True)
-
-
 ENDPOINTS = [
     get("/props", handler=props),
     get("/version", handler=about_version),
     get("/slots", handler=slots),
     get("/lora-adapters", handler=adapters),
-    _refused(
-        "/rerank",
-        "/reranking",
-        "/v1/rerank",
-        "/v1/reranking",
-        message="this server does not rerank: use /v1/embeddings",
-    ),
 ]

@@ -7,8 +7,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..embed_request import EmbedFields, vectors
 from ..endpoint import post
-from ..openai.embeddings import vectors
 from ..served import Served
 from ..warning_log import with_warnings
 from .models import name_in_answers
@@ -16,7 +16,7 @@ from .requests import ModelRequest
 from .shape import nanoseconds
 
 
-class EmbedRequest(ModelRequest):
+class OllamaEmbedRequest(ModelRequest):
     """One or more texts. truncate: a text that is too long for the context is cut. dimensions: values kept of each
     vector; 0: all."""
 
@@ -31,16 +31,16 @@ class PromptEmbeddingRequest(ModelRequest):
     prompt: str = ""
 
 
-async def embed(served: Served, request: Request, body: EmbedRequest) -> Response:
+async def embed(served: Served, request: Request, body: OllamaEmbedRequest) -> Response:
     """A vector of length 1 for each text."""
     begun = time.monotonic()
     texts = [body.input] if isinstance(body.input, str) and body.input else list(body.input)
     found, n = list[Any](), 0
     if texts:
-        n_kept = body.dimensions or None
-        found, n = await vectors(
-            served, request, [*texts], "float", normalize=True, truncate=body.truncate, dimensions=n_kept
-        )
+        most = 0 if served.embedding is None else served.embedding.source.n_embd
+        fields = EmbedFields(truncate=body.truncate, dimensions=min(body.dimensions, most) or None)
+        made = await vectors(served, request, texts, fields)
+        found, n = made.rows, made.n_tokens
     told = {
         "model": name_in_answers(served, body.model),
         "embeddings": found,
@@ -55,11 +55,11 @@ async def prompt_embedding(served: Served, request: Request, body: PromptEmbeddi
     """The vector of a text, of any length: ollama's older route."""
     found = list[float]()
     if body.prompt:
-        (found,), _ = await vectors(served, request, [body.prompt], "float", normalize=False, truncate=True)
+        (found,) = (await vectors(served, request, [body.prompt], EmbedFields(truncate=True), normalize=False)).rows
     return JSONResponse(with_warnings({"embedding": found}, body))
 
 
 ENDPOINTS = [
-    post("/api/embed", handler=embed, schema=EmbedRequest, of_encoders=True),
+    post("/api/embed", handler=embed, schema=OllamaEmbedRequest, of_encoders=True),
     post("/api/embeddings", handler=prompt_embedding, schema=PromptEmbeddingRequest, of_encoders=True),
 ]

@@ -1,24 +1,19 @@
 """POST /v1/embeddings: vectors of texts."""
 
-import base64
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.text.tokenizer import Tokenizer
 
+from ..embed_request import EmbedFields, vectors
 from ..embedding import Text
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
-from ..in_thread import in_thread
 from ..served import Served
-from ..streaming import unless_disconnected
-from ..time_limit import time_limit
 from ..warning_log import with_warnings
 
 
@@ -47,13 +42,11 @@ Tokens = list[int | str]  # one text, as ids and pieces of text
 Texts = str | TextObject | list[int | str | Tokens | TextObject]
 
 
-class EmbeddingsRequest(Strict):
+class EmbeddingsRequest(EmbedFields):
     """One or more texts."""
 
     input: Texts
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int, Field(ge=1)] | None = None
     user: Ignored
 
 
@@ -81,57 +74,14 @@ def _text(given: Any, tokenizer: Tokenizer) -> Text:
     return ids
 
 
-async def vectors(
-    served: Served,
-    request: Request,
-    texts: list[Text],
-    encoding: str,
-    *,
-    normalize: bool,
-    truncate: bool = False,
-    dimensions: int | None = None,
-) -> tuple[list[Any], int]:
-    """Vectors in the requested encoding, and the number of tokens. Ends when the client goes.
-
-    truncate    cut texts to the context, instead of an error
-    dimensions  only the first values of each vector, which have length 1 again; None: all
-    """
-    embedding = served.embedding
-    if embedding is None:
-        raise RequestError("this server was started without a sequence for embeddings", status=501)
-    for text in texts:
-        if isinstance(text, str):
-            served.maker.check_length(text)
-    async with time_limit(request, served.settings.timeout).kept():
-        ids = await in_thread(request, embedding.tokens, texts, truncate=truncate)
-        rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
-    n = sum(map(len, ids))
-    return await run_in_threadpool(_encoded, _shortened(rows, dimensions), encoding), n
-
-
-def _shortened(rows: np.ndarray, dimensions: int | None) -> np.ndarray:
-    if dimensions is None or dimensions >= rows.shape[1]:
-        return rows
-    kept = rows[:, :dimensions]
-    lengths = np.sqrt(np.sum(kept.astype(np.float64) ** 2, axis=1, keepdims=True))
-    return np.asarray(kept / np.where(lengths == 0, 1, lengths), np.float32)
-
-
-def _encoded(rows: np.ndarray, encoding: str) -> list[Any]:
-    if encoding == "base64":
-        return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows]
-    # str(): the shortest text that reads back as the same f32
-    return [[float(str(value)) for value in row] for row in rows]
-
-
 async def embeddings(served: Served, request: Request, body: EmbeddingsRequest) -> Response:
     """A vector of length 1 for each text."""
-    if served.embedding is not None and body.dimensions not in (None, n := served.embedding.source.n_embd):
-        raise RequestError(f"dimensions = {body.dimensions}: vectors of this model have {n} values", param="dimensions")
     texts = texts_of(body.input, served.model.tokenizer)
-    found, n = await vectors(served, request, texts, body.encoding_format, normalize=True)
-    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(found)]
-    usage = with_warnings({"prompt_tokens": n, "total_tokens": n}, body)
+    found = await vectors(served, request, texts, body)
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(found.rows)]
+    usage = with_warnings(found.usage, body)
+    if found.note:
+        usage["warnings"] = [*usage.get("warnings", ()), f"dimensions: {found.note}"]
     return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
 
 

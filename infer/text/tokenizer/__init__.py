@@ -11,7 +11,7 @@ from hybrid.quant.ggml.token_types import TokenType
 from .base import StreamDecoder, Tokenizer
 from .vocabulary import DEFAULTS, MetadataFile, Vocabulary, assumptions, read_vocabulary
 
-__all__ = ["StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "assumptions", "load_tokenizer"]
+__all__ = ["MetadataFile", "StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "assumptions", "load_tokenizer"]
 
 
 def load_tokenizer(gguf: MetadataFile) -> Tokenizer:

@@ -33,6 +33,7 @@ class Tokenizer(ABC):
 
     add_bos: bool
     add_eos: bool
+    add_sep: bool  # between the texts of a pair, after EOS
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -40,11 +41,13 @@ class Tokenizer(ABC):
         self.n_vocab = len(vocabulary.tokens)
         self.bos = vocabulary.bos
         self.eos = vocabulary.eos
+        self.sep = vocabulary.sep
         self.eot = vocabulary.eot
         self.eog = vocabulary.eog
         # add_bos or add_eos without the token's id has no effect
         self.add_bos = bool(vocabulary.add_bos) and self.bos is not None
         self.add_eos = bool(vocabulary.add_eos) and self.eos is not None
+        self.add_sep = vocabulary.add_sep and self.sep is not None
         self._control = frozenset(vocabulary.of_type(TokenType.CONTROL)) | vocabulary.control_ends
         self._pieces: dict[int, bytes] = {}
 

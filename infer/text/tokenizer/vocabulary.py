@@ -52,6 +52,8 @@ _END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom|>
 _END_OF_GENERATION = frozenset((*_END_OF_TURN, "<|eom_id|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "</s>",
                                 "<eos>", "[EOS]", "<|end_of_text|>", "<|tool_response>", "[e~["))  # fmt: skip
 
+# Pre-tokenizers of encoders that have two tokens between the texts of a pair.
+_WITH_SEP = ("jina-v1-en", "jina-v2-code", "roberta-bpe")
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _PADDING = re.compile(r"\[PAD\d+\]")
 _NO_TOKEN = 0xFFFFFFFF  # some writers use -1 as u32 for "no token"
@@ -82,6 +84,7 @@ class Vocabulary:
     sep: int | None
     add_bos: bool | None
     add_eos: bool | None
+    add_sep: bool
     add_space_prefix: bool
     remove_extra_whitespaces: bool
     lowercase: bool
@@ -206,6 +209,9 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     stated = set(keys.token_ids("hybrid.tokenizer.end_token_ids", n))
     add_bos = keys.flag(prefix + "add_bos_token")
     add_eos = keys.flag(prefix + "add_eos_token")
+    add_sep = keys.flag(prefix + "add_sep_token")
+    if add_sep is None:
+        add_sep = model == "gpt2" and keys.text(prefix + "pre") in _WITH_SEP
     add_space_prefix = keys.flag(prefix + "add_space_prefix")
     lowercase = keys.flag(prefix + "normalizer.lowercase") is not False
     strip_accents = keys.flag(prefix + "normalizer.strip_accents")
@@ -232,6 +238,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         sep=keys.token(prefix + "seperator_token_id", n, default.sep),
         add_bos=default.add_bos if add_bos is None and not undecided else add_bos,
         add_eos=default.add_eos if add_eos is None else add_eos,
+        add_sep=add_sep,
         add_space_prefix=model in ("llama", "t5") if add_space_prefix is None else add_space_prefix,
         remove_extra_whitespaces=keys.flag(prefix + "remove_extra_whitespaces") is True,
         lowercase=lowercase,

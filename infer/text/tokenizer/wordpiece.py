@@ -26,7 +26,7 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self.eos = vocabulary.sep
-        self.add_bos, self.add_eos = self.bos is not None, self.eos is not None
+        self.add_bos, self.add_eos, self.add_sep = self.bos is not None, self.eos is not None, False
         if vocabulary.unk is None:
             raise TokenizerError(
                 f"{vocabulary.source}: no tokenizer.ggml.unknown_token_id, the token for unknown words. "

@@ -44,6 +44,7 @@ _ASSUMED: Mapping[str, Mapping[str, Any]] = {
     "falcon": {"tensor_data_layout": "jploski"},
     "lfm2moe": {"expert_gating_func": 2},
     "llama4": {"interleave_moe_layer_step": ANY},
+    "modern-bert": {"attention.causal": False},
     "minimax-01": {"attention.recurrent_layers": ANY},
     "nemotron_h": {"rope.dimension_count": ANY},
     "nemotron_h_moe": {"rope.dimension_count": ANY},
@@ -169,7 +170,7 @@ def _verdict(gguf: GGUFFile, arch: str, key: str, of: _Lookup, known: Collection
         return _of_architecture(gguf, arch, name, of, known)
     if prefix == "xielu":
         return "refused", "parameters of an activation"
-    if prefix == "hybrid" and not name.startswith(("tokenizer.", "quantize.")):
+    if prefix == "hybrid" and not name.startswith(("tokenizer.", "quantize.", "prompts.", "embedding.")):
         return ("refused", "it changes the result") if _COMPUTES.fullmatch(name) else ("noted", "unknown")
     if _TOP_LEVEL.match(key) or f"{prefix}.block_count" in gguf.metadata:
         return "passed", "a fact about the file, or of another architecture"

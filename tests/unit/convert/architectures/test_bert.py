@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
 from hybrid.convert.tokenizers.wordpiece import read_vocab_txt
+from hybrid.infer.evaluate.embed import Embedder, Pooling
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, TokenizerError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -85,6 +86,27 @@ def test_keys_and_tensors(checkpoint: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(
             file.f32("blk.2.layer_output_norm.bias"), source["encoder.layer.2.output.LayerNorm.bias"]
         )
+
+
+def test_a_head_that_scores_texts(checkpoint: Path, tmp_path: Path) -> None:
+    random_checkpoints.write(ENCODERS["bert-scores"], checkpoint)
+    source = load_file(checkpoint / "model.safetensors")
+    prefixed = {name if name.startswith("classifier.") else f"bert.{name}": x for name, x in source.items()}
+    save_file(prefixed, checkpoint / "model.safetensors")
+    convert(checkpoint, tmp_path / "a.gguf", outtype="f32")
+    with GGUFFile.open(tmp_path / "a.gguf") as file:
+        assert file.get("bert.pooling_type") == 4
+        assert list(file.get("bert.classifier.output_labels")) == ["far", "near", "same"]
+        for name, target in (("bert.pooler.dense", "cls"), ("classifier", "cls.output")):
+            np.testing.assert_array_equal(file.f32(target + ".weight"), prefixed[name + ".weight"])
+            np.testing.assert_array_equal(file.f32(target + ".bias"), prefixed[name + ".bias"])
+    changed(checkpoint / "config.json", lambda c: c.pop("id2label"))
+    with pytest.raises(CheckpointError, match=r"classifier\.weight"):
+        convert(checkpoint, tmp_path / "b.gguf")
+    changed(checkpoint / "config.json", lambda c: c.update(num_labels=3))
+    convert(checkpoint, tmp_path / "b.gguf", outtype="f32")
+    with GGUFFile.open(tmp_path / "b.gguf") as file:
+        assert list(file.get("bert.classifier.output_labels")) == ["LABEL_0", "LABEL_1", "LABEL_2"]
 
 
 @pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM"])
@@ -168,6 +190,25 @@ def test_a_model_that_generates_may_be_meant_for_embeddings(data_dir: Path, tmp_
         with GGUFFile.open(tmp_path / f"{pooled}.gguf") as file:
             poolings.append((file.get("tokenizer.ggml.add_eos_token"), file.get("qwen3.pooling_type", None)))
     assert poolings == [(False, None), (True, 3)]
+
+
+def test_texts_may_end_with_another_token_than_answers(data_dir: Path, tmp_path: Path) -> None:
+    """Qwen3-Embedding: answers end with <|im_end|>, texts with <|endoftext|>, whose row is the vector."""
+    folder = random_checkpoints.write(random_checkpoints.CONFIGS["qwen3"], tmp_path / "model")
+    (folder / "tokenizer.json").write_bytes((data_dir / "tokenizers" / "bpe_qwen.json").read_bytes())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    end = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
+    single = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, end], "pair": []}
+    changed(folder / "tokenizer.json", lambda t: t.update(post_processor=single))
+    pool_by(folder, pooling_mode_lasttoken=True)
+    convert(folder, tmp_path / "a.gguf", outtype="f32")
+    with Embedder(tmp_path / "a.gguf") as embedder:
+        tokenizer = embedder.tokenizer
+        assert (tokenizer.eos, tokenizer.eot) == (tokenizer.token("<|endoftext|>"), tokenizer.token("<|im_end|>"))
+        (ids,) = embedder.tokens(["how to"])
+        assert ids[-1] == tokenizer.token("<|endoftext|>") and tokenizer.token("<|im_end|>") not in ids
+        assert embedder.pooling is Pooling.LAST
+        assert embedder.embed(["how to", "read"]).shape == (2, 96)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import random_checkpoints
 from random_checkpoints import ENCODERS
-from reference.encoders import bert
-from safetensors.numpy import load_file, save_file
+from reference.encoders import encoder as twin
+from reference.encoders import rows as twin_rows
 
 from hybrid.convert import convert
 from hybrid.infer import LoadedModel
@@ -31,8 +31,7 @@ def encoder_path(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> En
         path = folder / f"{name}-{kind}-{'-'.join(map(str, changes.values()))}.gguf"
         if not path.exists():
             source = random_checkpoints.write({**ENCODERS[name], **changes}, folder / path.stem)
-            if name == "roberta":
-                _put_before_positions(source / "model.safetensors", 2)
+            random_checkpoints.pad_positions(source)
             convert(source, path, outtype="f32", tokenizer=data_dir / "tokenizers" / "wordpiece")
             if kind != "f32":
                 whole = path.rename(path.with_suffix(".f32"))
@@ -40,13 +39,6 @@ def encoder_path(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> En
         return path
 
     return make
-
-
-def _put_before_positions(path: Path, n: int) -> None:
-    """RoBERTa's first rows of positions belong to no token."""
-    tensors, name = load_file(path), "embeddings.position_embeddings.weight"
-    unused = np.full((n, tensors[name].shape[1]), 1e6, np.float32)
-    save_file({**tensors, name: np.concatenate([unused, tensors[name]])}, path)
 
 
 def some_texts(*lengths: int, seed: int = 1) -> list[list[int]]:
@@ -65,17 +57,20 @@ def test_rows_of_random_models(name: str, precision: str, encoder_path: EncoderP
     tensors = random_checkpoints.tensors(config)
     encoder = Encoder.load(encoder_path(name), precision=precision)
     texts = some_texts(1, 2, 5, 40, 129)
-    for text, rows in zip(texts, encoder.encode(texts), strict=True):
-        expected = bert(config, tensors, text)
+    seconds = [1, 1, 3, 40, 64]
+    for text, second, rows in zip(texts, seconds, encoder.encode(texts, seconds), strict=True):
+        expected = twin_rows(config, tensors, text, second)
         error = np.abs(rows - expected).max()
         print(f"{name} {len(text)}: {error:.1e}")
         assert error < 2e-5
     encoder.close()
 
 
-@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
-def test_a_text_depends_on_nothing_beside_it(kind: str, encoder_path: EncoderPath) -> None:
-    path = encoder_path("bert-even", kind)
+@pytest.mark.parametrize(
+    ("name", "kind"), [*(("bert-even", kind) for kind in ("f32", "f16", "bf16", "q8_0")), ("modern-bert", "f32")]
+)
+def test_a_text_depends_on_nothing_beside_it(name: str, kind: str, encoder_path: EncoderPath) -> None:
+    path = encoder_path(name, kind)
     texts = some_texts(3, 1, 64, 65, 17, 130, 8, 2, 40)
     encoder = Encoder.load(path, n_threads=2)
     alone = [encoder.encode([text])[0] for text in texts]
@@ -115,14 +110,15 @@ def test_no_keys_and_values_are_kept(encoder_path: EncoderPath) -> None:
     assert len(set(sizes.values())) == 1
 
 
-def test_a_text_may_be_longer_than_a_pass_of_several(encoder_path: EncoderPath) -> None:
-    config = {**ENCODERS["bert-even"]}
+@pytest.mark.parametrize("name", ["bert-even", "modern-bert"])
+def test_a_text_may_be_longer_than_a_pass_of_several(name: str, encoder_path: EncoderPath) -> None:
+    config = {**ENCODERS[name]}
     assert config["max_position_embeddings"] > PASS_TOKENS
-    encoder = Encoder.load(encoder_path("bert-even"))
+    encoder = Encoder.load(encoder_path(name))
     texts = some_texts(600, 9)
     before = encoder.encode(texts[1:])[0]
     rows = encoder.encode(texts[:1])[0]
-    assert np.abs(rows - bert(config, random_checkpoints.tensors(config), texts[0])).max() < 2e-5
+    assert np.abs(rows - twin_rows(config, random_checkpoints.tensors(config), texts[0], 600)).max() < 2e-5
     assert same(encoder.encode(texts[1:])[0], before)
     encoder.close()
 
@@ -188,6 +184,42 @@ def test_ids_that_cannot_be(encoder_path: EncoderPath) -> None:
                 embedder.embed_ids(ids)
 
 
+PAIRS = [("how to read a file", "opening files"), ("a", ""), ("Keys & values", "of a map, in order " * 9), ("a", "b")]
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_scores_of_pairs(precision: str, encoder_path: EncoderPath) -> None:
+    tensors = random_checkpoints.tensors(ENCODERS["bert-scores"])
+    with Embedder(encoder_path("bert-scores"), precision=precision) as embedder:
+        assert (embedder.n_labels, embedder.labels) == (3, ("far", "near", "same"))
+        scores, tokens = embedder.scores(PAIRS), embedder.pairs.all(PAIRS, truncate=False)
+        wanted = np.array([twin(ENCODERS["bert-scores"], tensors, one.ids, one.second) for one in tokens])
+        print(np.abs(scores - wanted).max())
+        np.testing.assert_allclose(scores, wanted, atol=3e-6)
+        swapped = np.array([twin(ENCODERS["bert-scores"], tensors, one.ids, len(one.ids)) for one in tokens])
+        assert np.abs(swapped - wanted).min() > 1e-4, "types of tokens count"
+        for pair, together in zip(PAIRS, scores, strict=True):
+            assert same(embedder.scores([pair])[0], together)
+        (single,) = embedder.pairs.all(["one text"], truncate=False)
+        assert (single.second, single.ids) == (len(single.ids), embedder.tokenizer.encode("one text"))
+        expected = twin(ENCODERS["bert-scores"], tensors, single.ids, single.second)
+        np.testing.assert_allclose(embedder.scores(["one text"])[0], expected, atol=3e-6)
+        assert embedder.scores([]).shape == (0, 3)
+
+
+def test_scores_or_embeddings(encoder_path: EncoderPath) -> None:
+    with Embedder(encoder_path("bert-scores")) as embedder:
+        with pytest.raises(UnsupportedError, match=r"scores texts \(far, near, same\): it makes no embed") as refused:
+            embedder.embed(["a"])
+        assert refused.value.remedy is Remedy.POOLING
+    with Embedder(encoder_path("bert-scores"), pooling=Pooling.MEAN) as embedder:
+        assert embedder.embed(["a"]).shape == (1, 56)
+    with Embedder(encoder_path("bert")) as embedder:
+        assert embedder.labels == ()
+        with pytest.raises(UnsupportedError, match=r"bert-f32-\.gguf has no cls\.output\.weight: it makes embeddings"):
+            embedder.scores([("a", "b")])
+
+
 def changed(path: Path, target: Path, n_rows: int = 0, **keys: object) -> Path:
     """A copy with changed bert.* keys, and fewer rows in the embedding."""
     with GGUFFile.open(path) as file:
@@ -220,8 +252,10 @@ def test_what_is_wrong_with_a_file_is_said(encoder_path: EncoderPath, tmp_path: 
         FormatError, match=r"bert\.attention\.head_count = 7, expected a divisor of embedding_length = 60"
     ):
         Encoder.load(changed(path, tmp_path / "b.gguf", **{"attention.head_count": 7}))
-    with pytest.raises(UnsupportedError, match="pooling_type = 4 is for a reranker"):
+    with pytest.raises(FormatError, match=r"c\.gguf has no cls\.output\.weight, the head that scores texts"):
         Embedder(changed(path, tmp_path / "c.gguf", pooling_type=4))
+    with pytest.raises(UnsupportedError, match="pooling_type = 5 is unknown"):
+        Embedder(changed(path, tmp_path / "g.gguf", pooling_type=5))
     with pytest.raises(FormatError, match="pooling_type = 'cls', expected an integer"):
         Embedder(changed(path, tmp_path / "e.gguf", pooling_type="cls"))
     with (

@@ -1,0 +1,1 @@
+"""Routes in the format of Hugging Face's text-embeddings-inference."""
