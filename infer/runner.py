@@ -16,6 +16,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+from .engine.applied import Applied
 from .engine.engine import Engine
 from .engine.op_times import OpTime
 from .engine.pictures import Pictures
@@ -44,12 +45,15 @@ class Slot:
 
     slot   its number: its row in the tables of the memory
     owner  of the text: the prompt cache shares it only with texts of the same owner (memory/prefix_tree.py)
+    applied      the adapters that its tokens are read with: see `use`
+    base_owner   of its tokens before `applied.start`, which are read without adapters
     """
 
     def __init__(self, runner: "Runner") -> None:
         self.runner, self.slot = runner, runner.take()
         self.tokens: list[int] = []
-        self.owner = b""
+        self.owner = self.base_owner = b""
+        self.applied = runner.applied
         self.logits: np.ndarray | None = None
         self.is_open = True
         self._filled = False  # with random numbers
@@ -88,6 +92,17 @@ class Slot:
         """Raise UsageError if it is closed."""
         if not self.is_open:
             raise UsageError("this sequence was closed")
+
+    def use(self, applied: Applied, owner: bytes = b"", base_owner: bytes = b"") -> None:
+        """Read the text, which is empty, with these adapters. owner: see the fields; texts with other adapters have
+        another. Raises UsageError if the model has no such adapter.
+        """
+        if self.tokens and applied != self.applied:
+            raise UsageError("this sequence has read tokens with other adapters. Use an empty one.")
+        if applied and applied.scales[-1][0] >= len(self.runner.file.adapters):
+            number, n = applied.scales[-1][0], len(self.runner.file.adapters)
+            raise UsageError(f"there is no adapter {number}: {n} are loaded.")
+        self.applied, self.owner, self.base_owner = applied, owner, base_owner
 
     def has_seen(self, start: int, ids: Sequence[int]) -> None:
         """After a run that was to append `ids` to `start` tokens, add to `tokens` as many as the memory has seen."""
@@ -143,6 +158,8 @@ class Slot:
             # an interrupted change leaves only the tokens before `start`
             if self.n_past == before - (end - start):
                 del self.tokens[start:end]
+                if (begin := self.applied.start) > start:
+                    self.applied = replace(self.applied, start=max(start, begin - (end - start)))
             elif self.n_past < before:
                 self.follow_memory()
 
@@ -172,6 +189,7 @@ class Slot:
         self.tokens = list(other.tokens)
         self.logits = None if other.logits is None else other.logits.copy()
         self._filled = other._filled
+        self.applied, self.owner, self.base_owner = other.applied, other.owner, other.base_owner
 
     def close(self) -> None:
         """Give the slot back."""
@@ -262,8 +280,15 @@ class Runner:
         self.guessers = Guessers()
         self.follower: Follower | None = None
         self.pictures = Pictures()
+        # of slots that choose no others; activated ones begin at a token of a text, which its caller finds
+        own = enumerate(file.adapters)
+        self.applied = Applied.of({i: adapter.scale for i, adapter in own if not adapter.invocation})
         self._free = list(range(self.n_seq_max))[::-1]
         self.slots: WeakSet[Slot] = WeakSet()  # all open slots, and maybe some closed ones
+
+    def fingerprint(self, applied: Applied) -> str:
+        """Identifies the weights that a text with these adapters is read with."""
+        return self.file.fingerprint_with(applied.scales, applied.start)
 
     # --- slots ---
     @property
@@ -441,7 +466,7 @@ class Runner:
             self.check([Work(seq, [token])])
         seq.check_open()
         try:
-            logits = self.engine.step(seq.slot, token)
+            logits = self.engine.step(seq.slot, token, seq.applied)
         finally:
             seq.has_seen(len(seq.tokens), (token,))
         self._tell_follower([(seq, 1)])
@@ -487,7 +512,10 @@ def _segment(work: Work, begin: int, end: int) -> Segment:
     every = work.outputs()
     part = slice(bisect_left(every, begin), bisect_left(every, end))
     targets = None if work.targets is None else work.targets[part]
-    return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in every[part]], targets, work.each)
+    return Segment(
+        work.seq.slot, work.ids[begin:end], [o - begin for o in every[part]], targets, work.each,
+        applied=work.seq.applied,
+    )  # fmt: skip
 
 
 def gathered(

@@ -217,7 +217,6 @@ class Sequence(Slot):
         """A new sequence with the same tokens, independent from then on."""
         self.check_open()
         other = Sequence(self.runner)
-        other.owner = self.owner
         other.become(self)
         other.extra = dict(self.extra)
         return other
@@ -249,7 +248,7 @@ class Sequence(Slot):
             # keys and values that were shifted are of no use to other texts
             cached = describe_cache(cache, [] if shifted else self.tokens, checkpoints, self.owner)
         header = StateHeader(
-            runner.file.fingerprint, runner.file.description, len(self.tokens), extra or self.extra, cached[0],
+            runner.fingerprint(self.applied), runner.file.description, len(self.tokens), extra or self.extra, cached[0],
             runner.memory.computed(self.slot) if shifted else None, runner.memory.attention.described(),
         )  # fmt: skip
         arrays: list[tuple[str, np.ndarray]] = [("tokens", np.asarray(self.tokens, np.int32))]
@@ -268,9 +267,9 @@ class Sequence(Slot):
 
 def restored(runner: Runner, path: str | os.PathLike[str], seq: Sequence | None = None) -> Sequence:
     """See `LoadedModel.restore`."""
-    path = Path(path)
+    path, applied = Path(path), runner.applied if seq is None else seq.applied
     with read_state(path) as state:
-        state.header.check_model(runner.file.fingerprint, runner.file.description, path)
+        state.header.check_model(runner.fingerprint(applied), runner.file.description, path)
         # everything is checked before a slot is taken or the old content of `seq` is touched
         saved = read_text(state, runner.memory, runner.n_vocab)
         target = seq or Sequence(runner)

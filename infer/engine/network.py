@@ -359,7 +359,7 @@ class Network:
 
     def _add_collapse(self, b: Builder, streams: Streams) -> Rows:
         """Join all streams of an output token into one row, normalized where the family has a final norm."""
-        columns, norm = Columns(b.batch.all_outputs, b.capacity), self.output_norm
+        columns, norm = Columns(b.batch.all_outputs, b.capacity, of=b.batch.out_index), self.output_norm
         x = streams.end(b, b.output_rows(self.stream), columns, b.batch.n_out)
         if norm is None:
             return x
@@ -368,7 +368,7 @@ class Network:
     def add_head(self, b: Builder, residual: Rows | None) -> Rows:
         """Add the final norm and the logits of the output tokens."""
         out = self.add_last_norm(b, residual)
-        logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
+        logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity, of=b.batch.out_index))
         if self.output_bias:
             b.op(
                 elementwise.add_rows,
