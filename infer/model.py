@@ -139,8 +139,8 @@ class LoadedModel:
 
     @property
     def description(self) -> str:
-        """Name and file type, with the changes that n_ctx makes and the adapters that are applied."""
-        return self.file.description
+        """Name and file type, with the changes that n_ctx makes, and the adapters of texts that choose no others."""
+        return self.file.description_with(self.runner.applied.scales)
 
     @property
     def fingerprint(self) -> str:

@@ -5,8 +5,10 @@ cuts works into ubatches and keeps a slot's token list true, whatever interrupts
 use a runner and its slots; `stop` and `Stop.set` may be called from any thread.
 """
 
+import hashlib
+import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
@@ -26,6 +28,7 @@ from .guessers import Guessers
 from .loading.model_file import ModelFile
 from .memory import PromptCache, moves
 from .memory.picture_tokens import are_known, has_pictures, outside, whole
+from .memory.pins import OWNER_BYTES, PARTY_BYTES
 from .memory.recount import recount
 from .memory.saved_text import SavedText
 from .memory.splits import SPLITS, split_whole
@@ -36,6 +39,7 @@ from .step_costs import StepCosts
 
 FOLLOWING = SidePath("what reads along to guess tokens")
 
+MOST_OWNERS = 10_000  # that are remembered as owners of texts with adapters
 Output = Literal["last", "all", "none"]
 Split = Literal["simple", "equal", "seq"]
 
@@ -280,15 +284,40 @@ class Runner:
         self.guessers = Guessers()
         self.follower: Follower | None = None
         self.pictures = Pictures()
-        # of slots that choose no others; activated ones begin at a token of a text, which its caller finds
-        own = enumerate(file.adapters)
-        self.applied = Applied.of({i: adapter.scale for i, adapter in own if not adapter.invocation})
+        self._family_lock = threading.Lock()
+        self.families: dict[bytes, set[bytes]] = {}  # of owners, see `owner_with`
+        self.apply({i: adapter.scale for i, adapter in enumerate(file.adapters)})
         self._free = list(range(self.n_seq_max))[::-1]
         self.slots: WeakSet[Slot] = WeakSet()  # all open slots, and maybe some closed ones
+
+    # --- adapters ---
+    def apply(self, scales: Mapping[int, float]) -> None:
+        """Set `applied`, the adapters of slots that choose no others. Activated ones are left out: they begin at a
+        token of a text, which its caller finds."""
+        own = self.file.adapters
+        self.applied = Applied.of({i: scale for i, scale in scales.items() if not own[i].invocation})
 
     def fingerprint(self, applied: Applied) -> str:
         """Identifies the weights that a text with these adapters is read with."""
         return self.file.fingerprint_with(applied.scales, applied.start)
+
+    def description(self, applied: Applied) -> str:
+        """The model's name with these adapters."""
+        return self.file.description_with(applied.scales)
+
+    def owner_with(self, owner: bytes, applied: Applied) -> bytes:
+        """The owner, for the prompt cache, of an owner's texts with these adapters: keys and states of other adapters
+        are of no use to them. `families` has all such owners of an owner, as long as they have texts."""
+        if not applied:
+            return owner
+        said = hashlib.blake2b(owner + self.fingerprint(applied).encode(), digest_size=OWNER_BYTES - PARTY_BYTES)
+        made = owner.ljust(PARTY_BYTES, b"\0")[:PARTY_BYTES] + said.digest()
+        with self._family_lock:
+            if sum(map(len, self.families.values())) > MOST_OWNERS:
+                known = set(self.cache.tree.roots) if self.cache is not None else set()
+                self.families = {one: kept for one, all_ in self.families.items() if (kept := all_ & known)}
+            self.families.setdefault(owner, set()).add(made)
+        return made
 
     # --- slots ---
     @property

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from hybrid.infer.answers.asking.ledger import OWNER_BYTES
-from hybrid.infer.memory.pins import PARTY_BYTES
+from hybrid.infer.memory.pins import OWNER_BYTES, PARTY_BYTES
 
 SALT = {"cache_salt": {"schema": {"type": "string"}}}  # parameter of the query, for the OpenAPI document
 KEY = "hybrid.key"  # name in a request's scope: the API key that its texts belong to, as bytes

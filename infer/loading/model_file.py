@@ -53,9 +53,13 @@ class ModelFile:
 
     @property
     def description(self) -> str:
-        """Name and file type, with the weights that n_ctx selects and the adapters that are applied."""
+        """Name and file type, with the weights that n_ctx selects."""
+        return self.description_with(())
+
+    def description_with(self, scales: Sequence[tuple[int, float]]) -> str:
+        """The same with these adapters, by number, each with its scale."""
         named = f"{self.name} {self.file_type}" + (f" ({self._variant})" if self._variant else "")
-        return " + ".join([named, *(adapter.label for adapter in self.adapters)])
+        return " + ".join([named, *(self.adapters[number].labelled(scale) for number, scale in scales)])
 
     @cached_property
     def fingerprint(self) -> str:

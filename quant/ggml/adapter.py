@@ -97,7 +97,11 @@ class Adapter:
     @property
     def label(self) -> str:
         """The file name, and the scale unless it is 1, for messages."""
-        return self.path.stem + (f":{self.scale:g}" if self.scale != 1 else "")
+        return self.labelled(self.scale)
+
+    def labelled(self, scale: float) -> str:
+        """The same with this scale."""
+        return self.path.stem + (f":{scale:g}" if scale != 1 else "")
 
     def pair(self, name: str, n_expert: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
         """f32 A [n_expert, rank, n] and B [n_expert, rows, rank] for the model's tensor; B includes all factors."""

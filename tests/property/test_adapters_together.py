@@ -13,7 +13,7 @@ from hybrid.convert import convert, convert_lora
 from hybrid.infer import LoadedModel, Work
 from hybrid.infer.engine.applied import NONE, Applied
 from hybrid.infer.sequence import Sequence
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import StateError, UsageError
 
 # attention alone, experts with adapters of their own, recurrent layers
 NAMES = ("llama-biased", "qwen3moe", "jamba-biased", "mamba-biased")
@@ -113,3 +113,76 @@ def test_a_text_keeps_its_adapters(adapters: Adapters) -> None:
         seq.use(seq.applied)
         with pytest.raises(UsageError, match="has read tokens with other adapters"):
             seq.use(NONE)
+
+
+def cached(adapters: Adapters) -> LoadedModel:
+    return LoadedModel.load(adapters.base, n_ctx=64, checkpoint_budget=1 << 24, lora=adapters.files)
+
+
+def test_the_prompt_cache_keeps_them_apart(adapters: Adapters) -> None:
+    """A text is continued only from texts with the same adapters at the same scales."""
+    ids = adapters.texts[3]
+    with LoadedModel.load(
+        adapters.base, n_ctx=64, n_seq_max=1, checkpoint_budget=1 << 24, lora=adapters.files
+    ) as model:
+        logits: dict[Applied, np.ndarray] = {}
+        for applied in [*CHOSEN[:3], Applied.of({1: 0.25})]:
+            for known in (0, len(ids)):
+                seq = model.sequence()
+                seq.use(applied, model.runner.owner_with(b"", applied))
+                assert seq.resume(ids) == known
+                got = seq.prefill(ids) if known == 0 else seq.logits
+                assert got is not None and np.array_equal(got, logits.setdefault(applied, got))
+                seq.close()
+        assert len({values.tobytes() for values in logits.values()}) == 4
+
+
+def test_an_activated_adapter_continues_texts_of_the_base(adapters: Adapters) -> None:
+    ids, start = adapters.texts[-1], 11
+    applied = Applied.of({1: 1.0}, start)
+    with LoadedModel.load(
+        adapters.base, n_ctx=64, n_seq_max=1, checkpoint_budget=1 << 24, lora=adapters.files
+    ) as model:
+        owner = model.runner.owner_with(b"", applied)
+
+        def read(applied: Applied, owner: bytes, text: list[int]) -> tuple[int, np.ndarray]:
+            seq = model.sequence()
+            seq.use(applied, owner)
+            known = seq.resume(text)
+            logits = seq.prefill(text[known:]) if known < len(text) else seq.logits
+            assert logits is not None
+            seq.close()
+            return known, logits
+
+        expected = read(applied, owner, ids)
+        assert expected[0] == 0
+        model.cache.clear()  # type: ignore[union-attr]
+        base = read(NONE, b"", ids[:start])
+        again = read(applied, owner, ids)
+        assert again[0] == start and np.array_equal(again[1], expected[1])
+        assert read(applied, owner, ids)[0] == len(ids)
+        # the base's text does not go on as the adapter's, nor does a text in which it begins elsewhere
+        assert read(NONE, b"", ids)[0] == start
+        other = Applied.of({1: 1.0}, start + 2)
+        known, logits = read(other, model.runner.owner_with(b"", other), ids)
+        assert known <= start + 2 and not np.array_equal(logits, expected[1])
+        assert np.array_equal(read(NONE, b"", ids[:start])[1], base[1])
+
+
+def test_a_saved_text_belongs_to_its_adapters(adapters: Adapters, tmp_path: Path) -> None:
+    ids, path = adapters.texts[2], tmp_path / "a.state"
+    chosen = Applied.of({0: 0.5})
+    with LoadedModel.load(adapters.base, n_ctx=64, n_seq_max=2, lora=adapters.files[:2]) as model:
+        seq = sequence(model, chosen)
+        seq.prefill(ids[:-1])
+        seq.save(path)
+        expected = seq.decode(ids[-1])
+        again = sequence(model, chosen)
+        assert model.restore(path, again).tokens == ids[:-1]
+        assert np.array_equal(again.decode(ids[-1]), expected)
+        again.close()
+        for other in (NONE, Applied.of({0: 1.0}), Applied.of({1: 0.5})):
+            again = sequence(model, other)
+            with pytest.raises(StateError, match=r"was saved by '.* \+ adapter0:0.5', not by this model"):
+                model.restore(path, again)
+            again.close()

@@ -395,8 +395,8 @@ class Batcher:
     def _seat(self, job: Job, held: Sequence[Job]) -> None:
         """Gives a job a sequence. held: see _join."""
         seq = TokenSequence(self.runner)
-        seq.owner = job.owner
         try:
+            seq.use(self.runner.applied if job.applied is None else job.applied, job.owner, job.base_owner)
             answer = RunningJob(job, seq)
         except BaseException:
             seq.close(remember=False)  # nobody else knows it

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
+from ...engine.applied import Applied
 from ...engine.pictures import Picture
 from ...faults import fault_text, is_fault, tell
 from ...guessers import Track
@@ -59,6 +60,8 @@ class Job:
     prompt_top  compute `prompt_logprobs`: for each token of the prompt its own and the prompt_top largest; the prompt
                 is then not taken from the cache. None: no logprobs
     owner     whose texts it may continue, and who owns its text (memory/prefix_tree.py)
+    applied   adapters it is read with, None: the model's own; owner is of such texts alone then (`Runner.owner_with`),
+              base_owner of those without adapters
     client    whose job it is: the waiting jobs of the client with the fewest running ones come first
     boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
     pin       True: the cache never gives up the prompt and its answer (memory/pins.py), if there is room; False: it
@@ -80,6 +83,8 @@ class Job:
     speculate: bool = False
     prompt_top: int | None = None
     owner: bytes = b""
+    applied: Applied | None = None
+    base_owner: bytes = b""
     client: object = None
     boundaries: tuple[int, ...] = ()
     pin: bool | None = None

@@ -324,7 +324,10 @@ class Service:
             if running.owner == job.owner and common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
                 others.append(job)  # it may have all of it, or most
                 return True
-        if (fetch := self._store.begin(job.ids, job.owner)) is None:
+        fetch = self._store.begin(job.ids, job.owner)
+        if fetch is None and job.applied is not None and (start := job.applied.start):
+            fetch = self._store.begin(job.ids[:start], job.base_owner)
+        if fetch is None:
             return False
         read = self._reader.submit(self._store.fetch, fetch)
         read.add_done_callback(lambda read: self._calls.put(_Call(lambda: self._has_read(fetch, read))))
