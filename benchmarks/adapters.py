@@ -7,6 +7,7 @@ without and with adapters. Prints tokens per second, medians of the rounds with 
 """
 
 import argparse
+import re
 import statistics
 import tempfile
 import time
@@ -25,20 +26,32 @@ from hybrid.quant.ggml.writer import GGUFWriter
 PROMPT = 512  # tokens
 
 
-def write_adapter(path: Path, base: Path, rank: int, kind: GGMLType, only: Sequence[str], seed: int) -> int:
+def write_adapter(
+    path: Path,
+    base: Path,
+    rank: int,
+    kind: GGMLType = GGMLType.F16,
+    only: Sequence[str] = (),
+    seed: int = 0,
+    *,
+    size: float = 0.01,
+    **keys: object,
+) -> int:
     """A random adapter of the matrices of all blocks, or of those whose names contain one of `only`; returns the bytes
-    of its tensors."""
+    of its tensors. size: of the values; keys: more metadata, with __ for a dot."""
     rng, total = np.random.default_rng(seed), 0
     with GGUFFile.open(base) as file:
         names = [
             name
             for name, t in file.tensors.items()
-            if name.startswith("blk.") and len(t.shape) == 2 and (not only or any(part in name for part in only))
+            if re.fullmatch(r"blk\..*(?<!conv1d)\.weight", name) and len(t.shape) == 2
+            if not only or any(part in name for part in only)
         ]
         shapes = {name: tuple(file.tensors[name].shape) for name in names}
         arch = str(file.get("general.architecture"))
     with GGUFWriter(path, arch) as writer:
-        for key, value in {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 2.0 * rank}.items():
+        said = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 2.0 * rank}
+        for key, value in {**said, **{name.replace("__", "."): value for name, value in keys.items()}}.items():
             writer.add(key, value)
         halves = {}
         for name, (rows, n) in shapes.items():
@@ -46,7 +59,7 @@ def write_adapter(path: Path, base: Path, rank: int, kind: GGMLType, only: Seque
         for name, shape in halves.items():
             writer.declare(name, shape, kind)
         for name, shape in halves.items():
-            values = (rng.standard_normal(shape) * 0.01).astype(np.float32)
+            values = (rng.standard_normal(shape) * size).astype(np.float32)
             total += (encoded := formats.encode(kind, values)).nbytes
             writer.write(name, encoded)
     return total

@@ -48,16 +48,16 @@ class Slot:
     """A text in one slot of the memory: the tokens that the memory has seen, and the logits after them if known.
 
     slot   its number: its row in the tables of the memory
-    owner  of the text: the prompt cache shares it only with texts of the same owner (memory/prefix_tree.py)
-    applied      the adapters that its tokens are read with: see `use`
-    base_owner   of its tokens before `applied.start`, which are read without adapters
+    applied     the adapters that its tokens are read with: see `use`
+    owner       of the text: the prompt cache shares it only with texts of the same owner (memory/prefix_tree.py)
+    base_owner  of its tokens before `applied.start`, which are read without adapters
     """
 
     def __init__(self, runner: "Runner") -> None:
         self.runner, self.slot = runner, runner.take()
         self.tokens: list[int] = []
-        self.owner = self.base_owner = b""
-        self.applied = runner.applied
+        self.applied: Applied = runner.applied
+        self.use(runner.applied)
         self.logits: np.ndarray | None = None
         self.is_open = True
         self._filled = False  # with random numbers
@@ -97,16 +97,17 @@ class Slot:
         if not self.is_open:
             raise UsageError("this sequence was closed")
 
-    def use(self, applied: Applied, owner: bytes = b"", base_owner: bytes = b"") -> None:
-        """Read the text, which is empty, with these adapters. owner: see the fields; texts with other adapters have
-        another. Raises UsageError if the model has no such adapter.
+    def use(self, applied: Applied, owner: bytes = b"") -> None:
+        """Read the text, which is empty, with these adapters, for this owner.
+
+        Raises UsageError if the model has no such adapter.
         """
         if self.tokens and applied != self.applied:
             raise UsageError("this sequence has read tokens with other adapters. Use an empty one.")
         if applied and applied.scales[-1][0] >= len(self.runner.file.adapters):
             number, n = applied.scales[-1][0], len(self.runner.file.adapters)
             raise UsageError(f"there is no adapter {number}: {n} are loaded.")
-        self.applied, self.owner, self.base_owner = applied, owner, base_owner
+        self.applied, self.base_owner, self.owner = applied, owner, self.runner.owner_with(owner, applied)
 
     def has_seen(self, start: int, ids: Sequence[int]) -> None:
         """After a run that was to append `ids` to `start` tokens, add to `tokens` as many as the memory has seen."""

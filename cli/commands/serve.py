@@ -107,7 +107,6 @@ def serve(
             console.note(f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)")
         if fetcher is not None and eyes is None:
             console.note("warning: the model takes no pictures, so none are fetched from URLs")
-        _announce(told, loaded, name, capacity, where, sees=eyes is not None)
         params = sampling.params(loaded.gguf.metadata)
         defaults = ServerDefaults(answers.n_predict, params, answers.context_shift, asked.think, asked.budget)
         maker = _maker(loaded, source, capacity.most, guessing.given, defaults)
@@ -117,8 +116,9 @@ def serve(
                 service, maker, name, keys=keys, shared=clients.share_between_keys, cors=tuple(clients.cors or ()),
                 store=store, hosts=listening.own_hosts(listener, address.host), timeout=times.timeout or None,
                 bounds=Bounds.of(capacity.most), pooling=_pooling(pooling), slots=visible.show_slots,
-                page=visible.show_page, log=None if log is LogKind.OFF else told.request,
+                page=visible.show_page, names=loading.adapters(), log=None if log is LogKind.OFF else told.request,
             )  # fmt: skip
+            _announce(told, loaded, name, capacity, where, sees=eyes is not None)
             _run(served, listener, told, times.grace)
 
 

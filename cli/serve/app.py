@@ -9,7 +9,7 @@ from . import cached_conversations, errors, health, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
-from .llama_server import completion, embedding, props, slots, templates, tokens
+from .llama_server import adapters, completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
 from .page import costs
 from .page.routes import is_page, page_routes
@@ -20,7 +20,7 @@ MODULES = (
     health, metrics, cached_conversations, openapi,
     chat, completions, responses, embeddings,
     messages,
-    completion, props, templates, tokens, slots, embedding,
+    completion, adapters, props, templates, tokens, slots, embedding,
     costs,
 )  # fmt: skip
 ENDPOINTS = [each for module in MODULES for each in module.ENDPOINTS]

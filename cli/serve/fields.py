@@ -6,10 +6,11 @@ the same in every interface.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
+from .adapters import LoraChoice
 from .errors import RequestError
 from .forms import FormFields
 from .samplers import SamplerFields
@@ -99,9 +100,12 @@ class AnswerFields(SamplerFields, FormFields):
     n_discard: Ignored
     n_cache_reuse: Ignored
     sse_ping_interval: Ignored
-    # only these defaults are accepted
+    lora: Annotated[
+        list[LoraChoice] | None,
+        Field(description="Adapters of the answer, by number or name; the others have scale 0. See /lora-adapters."),
+    ] = None
+    # only this default is accepted
     n_indent: int = 0
-    lora: list[Any] | None = None
 
     @property
     def most(self) -> int | None:
@@ -122,10 +126,5 @@ class AnswerFields(SamplerFields, FormFields):
 
     def check(self) -> None:
         """RequestError: the request asks for something that this server cannot do."""
-        wanted = {
-            "n_indent": self.n_indent > 0,
-            "lora": bool(self.lora),
-        }
-        for name, asked in wanted.items():
-            if asked:
-                raise RequestError(f"{name}: this server cannot do that yet", param=name)
+        if self.n_indent > 0:
+            raise RequestError("n_indent: this server cannot do that yet", param="n_indent")

@@ -48,15 +48,25 @@ def _model_entry(served: Served) -> dict[str, Any]:
     }
 
 
+def _adapter_entry(served: Served, number: int) -> dict[str, Any]:
+    """An adapter, as a model whose parent is the base: vLLM's words."""
+    name, file = served.adapters.names[number].name, served.adapters.file_name(number)
+    return {**_model_entry(served), "id": name, "root": file, "parent": served.name}
+
+
 async def models(served: Served, _: Request) -> Response:
-    """A list with the one model that is served."""
+    """A list with the model that is served, and its adapters."""
     known = {"name": served.name, "model": served.name, "type": "model", "capabilities": _capabilities(served)}
-    return JSONResponse({"object": "list", "data": [_model_entry(served)], "models": [known]})
+    adapters = [_adapter_entry(served, number) for number in range(len(served.adapters.names))]
+    return JSONResponse({"object": "list", "data": [_model_entry(served), *adapters], "models": [known]})
 
 
 async def model(served: Served, request: Request) -> Response:
-    """The model, by its name."""
-    if request.path_params["name"] != served.name:
+    """The model, or an adapter, by its name."""
+    asked = request.path_params["name"]
+    if (number := served.adapters.named(asked)) is not None:
+        return JSONResponse(_adapter_entry(served, number))
+    if asked != served.name:
         return errors.response(404, f"there is no model of this name here, only {served.name}", param="model")
     return JSONResponse(_model_entry(served))
 

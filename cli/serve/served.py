@@ -2,16 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+
+from starlette.requests import Request
 
 from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
+from .adapters import AdapterName, ServedAdapters
 from .backend import ServedModel, ServedService
 from .cache_contents import CacheFigures
+from .client import Client, asked_by
 from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
@@ -39,6 +43,7 @@ class Served:
     stopping  new requests are refused
     counting  lock for counting the tokens of a conversation: one at a time
     told      warnings that were logged, by client
+    names     of its adapters; None: of their files
 
     threads   prepare requests whose pictures wait for each other; None: no request does
     embedding makes embeddings; None: the model was loaded without a sequence for them
@@ -64,8 +69,10 @@ class Served:
     held: CacheFigures = field(default_factory=CacheFigures)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
     told: WarningLog = field(default_factory=WarningLog)
+    names: Sequence[AdapterName] | None = None
 
     def __post_init__(self) -> None:
+        self.adapters = ServedAdapters(self.model, self.name, self.names)
         most = SPARE_THREADS + self.maker.most
         self.threads = ThreadPoolExecutor(most, "requests") if self.sees else None
         self.embedding: Embedding | None = None
@@ -77,6 +84,14 @@ class Served:
             model.cache.pins.n_parties = 1 if self.shared else max(1, len(self.keys))
         if model.n_seq_max > self.answers.batcher.n_parallel:
             self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
+
+    def client(self, request: Request, body: object = None) -> Client:
+        """The client of a request, and the adapters that its body, or `model` in its query, chooses.
+
+        RequestError: there are no such adapters.
+        """
+        model = getattr(body, "model", None) or request.query_params.get("model")
+        return self.adapters.client(asked_by(request, body), model, getattr(body, "lora", None))
 
     @property
     def is_encoder(self) -> bool:

@@ -68,10 +68,12 @@ class Adapter:
 
     def _invocation(self) -> tuple[int, ...]:
         """Tokens of an activated LoRA (aLoRA): it is applied from their last occurrence on. Empty: always."""
-        tokens = self.gguf.get(INVOCATION, [])
-        if not isinstance(tokens, list) or not all(type(t) is int and 0 <= t < 1 << 31 for t in tokens):
+        tokens = self.gguf.get(INVOCATION, None)
+        if tokens is None:
+            return ()
+        if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or (tokens < 0).any():
             raise FormatError(f"{self._where}: {INVOCATION} is not a list of tokens. Convert it again.")
-        return tuple(tokens)
+        return tuple(map(int, tokens))
 
     @classmethod
     def open(cls, given: Given, arch: str) -> Self:

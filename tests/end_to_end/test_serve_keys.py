@@ -115,6 +115,8 @@ def requests(server: Server) -> Iterator[tuple[str, str, Any]]:
                     yield method, f"/v1/conversations/c{name}", None
             elif path == "/v1/models/{name}":
                 yield method, "/v1/models/tiny", None
+            elif (method, path) == ("post", "/lora-adapters"):
+                yield method, path, []
             elif method == "post":
                 yield method, path, body(path, beginning(path))
                 assert path in DRAWING + LOOKING, "a new route: say here what it takes"

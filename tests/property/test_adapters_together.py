@@ -129,7 +129,7 @@ def test_the_prompt_cache_keeps_them_apart(adapters: Adapters) -> None:
         for applied in [*CHOSEN[:3], Applied.of({1: 0.25})]:
             for known in (0, len(ids)):
                 seq = model.sequence()
-                seq.use(applied, model.runner.owner_with(b"", applied))
+                seq.use(applied)
                 assert seq.resume(ids) == known
                 got = seq.prefill(ids) if known == 0 else seq.logits
                 assert got is not None and np.array_equal(got, logits.setdefault(applied, got))
@@ -143,30 +143,29 @@ def test_an_activated_adapter_continues_texts_of_the_base(adapters: Adapters) ->
     with LoadedModel.load(
         adapters.base, n_ctx=64, n_seq_max=1, checkpoint_budget=1 << 24, lora=adapters.files
     ) as model:
-        owner = model.runner.owner_with(b"", applied)
 
-        def read(applied: Applied, owner: bytes, text: list[int]) -> tuple[int, np.ndarray]:
+        def read(applied: Applied, text: list[int]) -> tuple[int, np.ndarray]:
             seq = model.sequence()
-            seq.use(applied, owner)
+            seq.use(applied)
             known = seq.resume(text)
             logits = seq.prefill(text[known:]) if known < len(text) else seq.logits
             assert logits is not None
             seq.close()
             return known, logits
 
-        expected = read(applied, owner, ids)
+        expected = read(applied, ids)
         assert expected[0] == 0
         model.cache.clear()  # type: ignore[union-attr]
-        base = read(NONE, b"", ids[:start])
-        again = read(applied, owner, ids)
+        base = read(NONE, ids[:start])
+        again = read(applied, ids)
         assert again[0] == start and np.array_equal(again[1], expected[1])
-        assert read(applied, owner, ids)[0] == len(ids)
+        assert read(applied, ids)[0] == len(ids)
         # the base's text does not go on as the adapter's, nor does a text in which it begins elsewhere
-        assert read(NONE, b"", ids)[0] == start
+        assert read(NONE, ids)[0] == start
         other = Applied.of({1: 1.0}, start + 2)
-        known, logits = read(other, model.runner.owner_with(b"", other), ids)
+        known, logits = read(other, ids)
         assert known <= start + 2 and not np.array_equal(logits, expected[1])
-        assert np.array_equal(read(NONE, b"", ids[:start])[1], base[1])
+        assert np.array_equal(read(NONE, ids[:start])[1], base[1])
 
 
 def test_a_saved_text_belongs_to_its_adapters(adapters: Adapters, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.encode import rendered_ids
 
 from .. import errors
-from ..client import Client, asked_by
+from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, ParseSpecial, Strict
@@ -219,7 +219,7 @@ async def completion(served: Served, request: Request, body: NativeCompletionReq
     """The continuations of the prompts."""
     if body.n_cmpl is not None:
         body.n = body.n_cmpl
-    jobs = await in_thread(request, completion_jobs, served.maker, body, asked_by(request, body))
+    jobs = await in_thread(request, completion_jobs, served.maker, body, served.client(request, body))
     shape = CompletionShape(served, body, jobs)
     watcher = shape if body.return_progress or body.timings_per_token else None
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=watcher)

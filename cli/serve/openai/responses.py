@@ -15,7 +15,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import shown
 
 from .. import errors
-from ..client import Client, asked_by
+from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
@@ -152,7 +152,7 @@ class ResponseShape:
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
             "created_at": int(time.time()),
-            "model": served.name,
+            "model": served.adapters.model_of(body.model),
             "error": None,
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
@@ -272,7 +272,7 @@ def _as_json(given: Any) -> Any:
 
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
-    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
+    answers = await in_thread(request, answers_of, served.maker, body, served.client(request, body))
     body.warnings.extend(answers.notes)
     shape = ResponseShape(served, body, answers)
     return await respond(
