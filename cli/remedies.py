@@ -116,6 +116,7 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     Remedy.LIST_KEYS: (Sentence("`hybrid gguf show {value}` lists its keys."),),
     Remedy.MAKE_HASHES: (Sentence("Make one with `hybrid gguf hash`."),),
     Remedy.MAKE_ADAPTER: (Sentence("Make one: `hybrid convert BASE --lora FOLDER -o FILE`."),),
+    Remedy.SERVED_ADAPTER: (Sentence("Serve the model with it: `hybrid serve MODEL --lora NAME=FILE`."),),
     Remedy.ADAPTER_AT_RUN_TIME: (Sentence("Or apply the adapter while running: `hybrid run MODEL --lora FILE`."),),
     Remedy.QUANTIZE: (Sentence("Use `hybrid quantize` to change its type."),),
     Remedy.OUTTYPE: (

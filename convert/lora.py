@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from hybrid.quant.ggml.adapter import INVOCATION
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import CheckpointError, Remedy, UnsupportedError, UsageError, shown
-from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, ValueType
+from hybrid.quant.ggml.types import QUANTIZATION_VERSION, ArrayOf, FileType, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 
 from .architectures import Family, Row
@@ -39,9 +40,10 @@ _TYPES = {FileType.F32: GGMLType.F32, FileType.F16: GGMLType.F16, FileType.BF16:
 # PEFT's settings that change what an adapter means, with their values in plain LoRA.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",), "use_dora": (False,), "bias": ("none",), "lora_bias": (False,), "fan_in_fan_out": (False,),
-    "alora_invocation_tokens": (), "modules_to_save": ([],), "trainable_token_indices": (), "megatron_config": (),
-    "layer_replication": (), "target_parameters": ([],),
+    "modules_to_save": ([],), "trainable_token_indices": (), "megatron_config": (), "layer_replication": (),
+    "target_parameters": ([],),
 }  # fmt: skip
+_INVOCATION_TEXTS = ("alora_invocation_string", "invocation_string")
 # Beginnings of init_lora_weights that leave the base model's weights changed.
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq")
 
@@ -134,7 +136,29 @@ def _key_values(config: Config, name: str, kind: FileType, alpha: float) -> Iter
         yield "general.base_model.0.name", base.rstrip("/").rpartition("/")[2], ValueType.STRING
     yield "general.file_type", int(kind), ValueType.UINT32
     yield "adapter.lora.alpha", alpha, ValueType.FLOAT32
+    if invocation := _invocation(config):
+        yield INVOCATION, invocation, ArrayOf(ValueType.UINT32)
     yield "general.quantization_version", QUANTIZATION_VERSION, ValueType.UINT32
+
+
+def _invocation(config: Config) -> list[int]:
+    """The tokens from which on an activated LoRA (aLoRA) is applied; empty: the adapter is a plain one.
+
+    CheckpointError: they are no tokens. UnsupportedError: there is only a text, which no tokenizer is here for.
+    """
+    tokens = config.get("alora_invocation_tokens")
+    if tokens is None or tokens == []:
+        text = next((name for name in _INVOCATION_TEXTS if config.get(name)), None)
+        if text is not None:
+            raise UnsupportedError(
+                f"{CONFIG}: {text} is a text, expected alora_invocation_tokens, its tokens in the base model. Add them."
+            )
+        return []
+    if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < 1 << 31 for token in tokens):
+        raise CheckpointError(
+            f"{CONFIG}: alora_invocation_tokens = {shown(str(tokens), 60)}, expected a list of tokens."
+        )
+    return tokens
 
 
 def _config(folder: Path) -> Config:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter, open_all
 from hybrid.quant.ggml.cpus import check_usable
-from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.numa import interleaved, nodes_to_spread_over
 from hybrid.quant.ggml.reader import GGUFFile
@@ -139,13 +139,13 @@ class LoadedModel:
 
     @property
     def description(self) -> str:
-        """Name and file type, with the changes that n_ctx makes and the adapters that are applied."""
-        return self.file.description
+        """Name and file type, with the changes that n_ctx makes, and the adapters of texts that choose no others."""
+        return self.file.description_with(self.runner.applied.scales)
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the weights: see `ModelFile.fingerprint`."""
-        return self.file.fingerprint
+        """Identifies the weights, with the adapters of texts that choose no others: see `ModelFile.fingerprint`."""
+        return self.runner.fingerprint(self.runner.applied)
 
     @property
     def tokenizer(self) -> "Tokenizer":
@@ -239,7 +239,14 @@ def open_files(path: Path | str, options: LoadOptions) -> tuple[GGUFFile, list[A
     arch = gguf.get("general.architecture")
     if not isinstance(arch, str):
         raise wrong(gguf, "general.architecture", arch, "a string")
-    return gguf, open_all(options.lora, arch)
+    adapters = open_all(options.lora, arch)
+    for adapter in adapters:
+        if adapter.invocation and not options.activated:
+            raise UsageError(
+                f"{shown(adapter.path.name)} is an activated LoRA (aLoRA), which is applied to a part of a text.",
+                remedy=Remedy.SERVED_ADAPTER,
+            )
+    return gguf, adapters
 
 
 @contextmanager

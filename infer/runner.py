@@ -5,8 +5,10 @@ cuts works into ubatches and keeps a slot's token list true, whatever interrupts
 use a runner and its slots; `stop` and `Stop.set` may be called from any thread.
 """
 
+import hashlib
+import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
@@ -16,6 +18,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+from .engine.applied import Applied
 from .engine.engine import Engine
 from .engine.op_times import OpTime
 from .engine.pictures import Pictures
@@ -25,6 +28,7 @@ from .guessers import Guessers
 from .loading.model_file import ModelFile
 from .memory import PromptCache, moves
 from .memory.picture_tokens import are_known, has_pictures, outside, whole
+from .memory.pins import OWNER_BYTES, PARTY_BYTES
 from .memory.recount import recount
 from .memory.saved_text import SavedText
 from .memory.splits import SPLITS, split_whole
@@ -35,6 +39,7 @@ from .step_costs import StepCosts
 
 FOLLOWING = SidePath("what reads along to guess tokens")
 
+MOST_OWNERS = 10_000  # that are remembered as owners of texts with adapters
 Output = Literal["last", "all", "none"]
 Split = Literal["simple", "equal", "seq"]
 
@@ -43,13 +48,16 @@ class Slot:
     """A text in one slot of the memory: the tokens that the memory has seen, and the logits after them if known.
 
     slot   its number: its row in the tables of the memory
-    owner  of the text: the prompt cache shares it only with texts of the same owner (memory/prefix_tree.py)
+    applied     the adapters that its tokens are read with: see `use`
+    owner       of the text: the prompt cache shares it only with texts of the same owner (memory/prefix_tree.py)
+    base_owner  of its tokens before `applied.start`, which are read without adapters
     """
 
     def __init__(self, runner: "Runner") -> None:
         self.runner, self.slot = runner, runner.take()
         self.tokens: list[int] = []
-        self.owner = b""
+        self.applied: Applied = runner.applied
+        self.use(runner.applied)
         self.logits: np.ndarray | None = None
         self.is_open = True
         self._filled = False  # with random numbers
@@ -88,6 +96,18 @@ class Slot:
         """Raise UsageError if it is closed."""
         if not self.is_open:
             raise UsageError("this sequence was closed")
+
+    def use(self, applied: Applied, owner: bytes = b"") -> None:
+        """Read the text, which is empty, with these adapters, for this owner.
+
+        Raises UsageError if the model has no such adapter.
+        """
+        if self.tokens and applied != self.applied:
+            raise UsageError("this sequence has read tokens with other adapters. Use an empty one.")
+        if applied and applied.scales[-1][0] >= len(self.runner.file.adapters):
+            number, n = applied.scales[-1][0], len(self.runner.file.adapters)
+            raise UsageError(f"there is no adapter {number}: {n} are loaded.")
+        self.applied, self.base_owner, self.owner = applied, owner, self.runner.owner_with(owner, applied)
 
     def has_seen(self, start: int, ids: Sequence[int]) -> None:
         """After a run that was to append `ids` to `start` tokens, add to `tokens` as many as the memory has seen."""
@@ -143,6 +163,8 @@ class Slot:
             # an interrupted change leaves only the tokens before `start`
             if self.n_past == before - (end - start):
                 del self.tokens[start:end]
+                if (begin := self.applied.start) > start:
+                    self.applied = replace(self.applied, start=max(start, begin - (end - start)))
             elif self.n_past < before:
                 self.follow_memory()
 
@@ -172,6 +194,7 @@ class Slot:
         self.tokens = list(other.tokens)
         self.logits = None if other.logits is None else other.logits.copy()
         self._filled = other._filled
+        self.applied, self.owner, self.base_owner = other.applied, other.owner, other.base_owner
 
     def close(self) -> None:
         """Give the slot back."""
@@ -262,8 +285,40 @@ class Runner:
         self.guessers = Guessers()
         self.follower: Follower | None = None
         self.pictures = Pictures()
+        self._family_lock = threading.Lock()
+        self.families: dict[bytes, set[bytes]] = {}  # of owners, see `owner_with`
+        self.apply({i: adapter.scale for i, adapter in enumerate(file.adapters)})
         self._free = list(range(self.n_seq_max))[::-1]
         self.slots: WeakSet[Slot] = WeakSet()  # all open slots, and maybe some closed ones
+
+    # --- adapters ---
+    def apply(self, scales: Mapping[int, float]) -> None:
+        """Set `applied`, the adapters of slots that choose no others. Activated ones are left out: they begin at a
+        token of a text, which its caller finds."""
+        own = self.file.adapters
+        self.applied = Applied.of({i: scale for i, scale in scales.items() if not own[i].invocation})
+
+    def fingerprint(self, applied: Applied) -> str:
+        """Identifies the weights that a text with these adapters is read with."""
+        return self.file.fingerprint_with(applied.scales, applied.start)
+
+    def description(self, applied: Applied) -> str:
+        """The model's name with these adapters."""
+        return self.file.description_with(applied.scales)
+
+    def owner_with(self, owner: bytes, applied: Applied) -> bytes:
+        """The owner, for the prompt cache, of an owner's texts with these adapters: keys and states of other adapters
+        are of no use to them. `families` has all such owners of an owner, as long as they have texts."""
+        if not applied:
+            return owner
+        said = hashlib.blake2b(owner + self.fingerprint(applied).encode(), digest_size=OWNER_BYTES - PARTY_BYTES)
+        made = owner.ljust(PARTY_BYTES, b"\0")[:PARTY_BYTES] + said.digest()
+        with self._family_lock:
+            if sum(map(len, self.families.values())) > MOST_OWNERS:
+                known = set(self.cache.tree.roots) if self.cache is not None else set()
+                self.families = {one: kept for one, all_ in self.families.items() if (kept := all_ & known)}
+            self.families.setdefault(owner, set()).add(made)
+        return made
 
     # --- slots ---
     @property
@@ -441,7 +496,7 @@ class Runner:
             self.check([Work(seq, [token])])
         seq.check_open()
         try:
-            logits = self.engine.step(seq.slot, token)
+            logits = self.engine.step(seq.slot, token, seq.applied)
         finally:
             seq.has_seen(len(seq.tokens), (token,))
         self._tell_follower([(seq, 1)])
@@ -487,7 +542,10 @@ def _segment(work: Work, begin: int, end: int) -> Segment:
     every = work.outputs()
     part = slice(bisect_left(every, begin), bisect_left(every, end))
     targets = None if work.targets is None else work.targets[part]
-    return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in every[part]], targets, work.each)
+    return Segment(
+        work.seq.slot, work.ids[begin:end], [o - begin for o in every[part]], targets, work.each,
+        applied=work.seq.applied,
+    )  # fmt: skip
 
 
 def gathered(

@@ -13,7 +13,7 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from .engine.pictures import Picture
 from .guessers import Guessers
 from .memory import PromptCache
-from .memory.cache import LADDER
+from .memory.cache import LADDER, KnownText
 from .memory.cache_file import describe_cache, load_cache
 from .memory.hybrid import MOST_PIECES
 from .memory.picture_tokens import outside
@@ -139,9 +139,8 @@ class Sequence(Slot):
         self.check_open()
         cache = self._cache
         if cache is not None and self.tokens and not self.is_shifted:
-            cache.keep(
-                self.slot, self.tokens, boundary=boundary, logits=self.logits if boundary else None, owner=self.owner
-            )
+            owner = self.owner if len(self.tokens) > self.applied.start else self.base_owner
+            cache.keep(self.slot, self.tokens, boundary=boundary, logits=self.logits if boundary else None, owner=owner)
 
     def resume(self, ids: Seq[int], *, logits: bool = True) -> int:
         """Hold the longest prefix of `ids` that is known from this or any earlier text, and nothing else.
@@ -164,7 +163,7 @@ class Sequence(Slot):
             if self.runner.memory.is_recurrent:
                 own = 0
         cache = self._cache
-        known = cache.find(ids, self.owner, logits=logits) if cache is not None else None
+        known = self._known(cache, ids, logits=logits) if cache is not None else None
         if cache is not None and known is not None and known.position > own:
             cache.restore(self.slot, known)
             self.tokens = [int(i) for i in ids[: known.position]]
@@ -173,6 +172,15 @@ class Sequence(Slot):
         elif own < len(self.tokens):
             self.truncate(own)
         return len(self.tokens)
+
+    def _known(self, cache: PromptCache, ids: Seq[int], *, logits: bool) -> KnownText | None:
+        """The longest known prefix of a text with this sequence's adapters; before they begin it is any base text's."""
+        known, start = cache.find(ids, self.owner, logits=logits), self.applied.start
+        if 0 < start < len(ids) and (known is None or known.position < start):
+            before = cache.find(ids[:start], self.base_owner, logits=False)
+            if before is not None and (known is None or before.position > known.position):
+                return before
+        return known
 
     def logits_of(self, ids: Seq[int]) -> np.ndarray:
         """Append tokens; returns the logits after each, f32 [n, n_vocab]."""
@@ -217,7 +225,6 @@ class Sequence(Slot):
         """A new sequence with the same tokens, independent from then on."""
         self.check_open()
         other = Sequence(self.runner)
-        other.owner = self.owner
         other.become(self)
         other.extra = dict(self.extra)
         return other
@@ -249,8 +256,8 @@ class Sequence(Slot):
             # keys and values that were shifted are of no use to other texts
             cached = describe_cache(cache, [] if shifted else self.tokens, checkpoints, self.owner)
         header = StateHeader(
-            runner.file.fingerprint, runner.file.description, len(self.tokens), extra or self.extra, cached[0],
-            runner.memory.computed(self.slot) if shifted else None, runner.memory.attention.described(),
+            runner.fingerprint(self.applied), runner.description(self.applied), len(self.tokens), extra or self.extra,
+            cached[0], runner.memory.computed(self.slot) if shifted else None, runner.memory.attention.described(),
         )  # fmt: skip
         arrays: list[tuple[str, np.ndarray]] = [("tokens", np.asarray(self.tokens, np.int32))]
         if not positions.plain:
@@ -268,9 +275,9 @@ class Sequence(Slot):
 
 def restored(runner: Runner, path: str | os.PathLike[str], seq: Sequence | None = None) -> Sequence:
     """See `LoadedModel.restore`."""
-    path = Path(path)
+    path, applied = Path(path), runner.applied if seq is None else seq.applied
     with read_state(path) as state:
-        state.header.check_model(runner.file.fingerprint, runner.file.description, path)
+        state.header.check_model(runner.fingerprint(applied), runner.description(applied), path)
         # everything is checked before a slot is taken or the old content of `seq` is touched
         saved = read_text(state, runner.memory, runner.n_vocab)
         target = seq or Sequence(runner)
@@ -279,7 +286,7 @@ def restored(runner: Runner, path: str | os.PathLike[str], seq: Sequence | None 
             target.extra = dict(saved.extra)
             target.checkpoint()
             if runner.cache is not None:
-                load_cache(runner.cache, state, runner.n_vocab)
+                load_cache(runner.cache, state, runner.n_vocab, target.owner)
         except BaseException:
             if seq is None:
                 target.close(remember=False)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybrid.infer.answers.asking.named_adapters import of_prompt
 from hybrid.infer.answers.conversations.chat_file import SAVED_CHECKPOINTS, SavedChat, know_turns
 from hybrid.infer.answers.sampling import Sampler
 
@@ -20,6 +21,7 @@ def saved(answering: "ModelThread", path: Path, chat: SavedChat, checked: "Check
     def write() -> None:
         seq = model.sequence()
         try:
+            seq.use(of_prompt(model.runner, answering.chosen(checked), ids))
             if left := ids[seq.resume(ids) :]:  # the last sampled token
                 seq.prefill(left)
             seq.save(path, {"chat": values, "sampler": sampler}, checkpoints=SAVED_CHECKPOINTS)
@@ -30,14 +32,18 @@ def saved(answering: "ModelThread", path: Path, chat: SavedChat, checked: "Check
         answering.service.call(write).result()
 
 
-def loaded(answering: "ModelThread", path: Path) -> SavedChat:
-    """Reads a chat file and restores the model's state. StateError: it belongs to another model, is damaged, or is not
-    a chat."""
+def loaded(answering: "ModelThread", path: Path, checked: "CheckedSettings") -> SavedChat:
+    """Reads a chat file and restores the model's state. checked: with the adapters that it was saved with.
+
+    StateError: it belongs to another model, is damaged, or is not a chat.
+    """
     model = answering.model
 
     def read() -> Any:
-        seq = model.restore(path)
+        seq = model.sequence()
         try:
+            seq.use(answering.chosen(checked))
+            model.restore(path, seq)
             return seq.extra.get("chat")
         finally:
             seq.close()

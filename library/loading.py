@@ -1,9 +1,9 @@
 """`hybrid.load`: loads a model by file, folder or name."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.loading.options import LoadOptions, NumaName, Precision
@@ -18,6 +18,8 @@ from .pipeline import models
 if TYPE_CHECKING:
     from hybrid.quant.ggml.adapter import Given
 
+    Named = str | os.PathLike[str] | Given  # a file, alone or with its scale
+
 PARALLEL = 4
 CACHE = "1GiB"
 
@@ -31,7 +33,7 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
     keys_values: str | None = None,
     precision: Precision = "fast",
     cache: int | str = CACHE,
-    lora: "Iterable[Given]" = (),
+    lora: "Iterable[Given] | Mapping[str, Named]" = (),
     template: str | None = None,
     pooling: Literal["cls", "mean", "last"] | None = None,
     draft: str | os.PathLike[str] | None = None,
@@ -50,7 +52,8 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
                  two as in "q8_0/q4_0" for keys and values apart; None: f16, or f32 with precision "exact"
     precision    "fast" rounds activations to 8 bits; "exact" does not
     cache        memory for the prompt cache, so that no text is read twice: bytes, or "2GiB"; 0: none
-    lora         adapter files, each alone or with its scale
+    lora         adapter files, each alone or with its scale; or {name: file} for adapters that answers choose by their
+                 setting `lora`
     template     chat template (Jinja) to use instead of the model's
     pooling      of embeddings; None: as the file says
     draft        smaller model with the same vocabulary that guesses tokens: the same answers, sooner
@@ -62,6 +65,8 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
     Raises HybridError: there is no such model, or it cannot be loaded.
     """
     with advised():
+        named = isinstance(lora, Mapping)
+        files: tuple[Any, ...] = tuple(lora.values() if isinstance(lora, Mapping) else lora)
         if parallel < 1:
             raise UsageError(f"parallel = {parallel}, expected 1 or more answers at a time.")
         options = LoadOptions(
@@ -71,7 +76,8 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
             precision=precision,
             kv_type=keys_values,
             checkpoint_budget=parse_size(cache, "cache") if isinstance(cache, str) else cache,
-            lora=tuple(lora),
+            lora=files,
+            activated=named,
             cpus=cpus,  # type: ignore[arg-type]  # any iterable; it is checked there
             numa=numa,
         )
@@ -88,8 +94,11 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
                 return Model(Embedder(path, options, pooling=chosen, progress=progress))
         loaded = models.load(path, options, draft=_named(draft), reporter=SCREEN)
         own = Path(mmproj) if isinstance(mmproj, str | os.PathLike) else mmproj
+        names = [*lora] if isinstance(lora, Mapping) else None
+        if named:
+            loaded.runner.apply({})
         try:
-            return Model(loaded, parallel=parallel, template=template, pooling=chosen, mmproj=own)
+            return Model(loaded, parallel=parallel, template=template, pooling=chosen, mmproj=own, adapters=names)
         except BaseException:
             loaded.close()
             raise

@@ -51,8 +51,9 @@ class Model:
         template: str | None = None,
         pooling: Pooling | None = None,
         mmproj: Path | bool | None = None,
+        adapters: Sequence[str] | None = None,
     ) -> None:
-        """mmproj: see `hybrid.load`."""
+        """mmproj: see `hybrid.load`; adapters: their names, None: of their files."""
         self._embedder = model if isinstance(model, Embedder) else None
         self._answering: ModelThread | None = None
         if isinstance(model, Embedder):
@@ -63,7 +64,7 @@ class Model:
             tokens = special_tokens(model.tokenizer) if template is not None else {}
             given = model.chat_template if template is None else ChatTemplate(template, name="template", tokens=tokens)
             eyes = ModelEyes(model, mmproj if isinstance(mmproj, Path) else None, off=mmproj is False)
-            self._answering = ModelThread(model, parallel, given, eyes)
+            self._answering = ModelThread(model, parallel, given, eyes, adapters)
             self._turn, self._close = self._answering.spare, self._answering.close
 
     # --- properties ---
@@ -160,18 +161,27 @@ class Model:
             made = answering.to_messages(messages, asked, checked_settings(settings, answering.sampling, -1))
             return Answer(answering, _only(made), stream=stream)
 
-    def load_chat(self, path: str | os.PathLike[str], *, tools: Sequence[Callable[..., Any]] = ()) -> Chat:
+    def load_chat(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        tools: Sequence[Callable[..., Any]] = (),
+        lora: str | Mapping[str, float] | None = None,
+    ) -> Chat:
         """Loads a chat that `Chat.save` or `hybrid run` has saved; nothing is read again.
 
-        tools: the functions that it had; without them calls are returned. HybridError: it belongs to another model
+        tools  the functions that it had; without them calls are returned
+        lora   the adapter that it had, as of `chat`
+        HybridError: it belongs to another model, or was read with other adapters
         """
         with advised():
-            found = loaded(self.answering, Path(path))
+            settings: Settings = {} if lora is None else {"lora": lora}
+            found = loaded(self.answering, Path(path), checked_settings(settings, self.answering.sampling, 0))
             given = {getattr(function, "__name__", ""): function for function in tools}
             had = [given.pop(tool.name, tool.as_given) for tool in found.tools]
             if given:
                 raise UsageError(f"{shown(path)} has no tool {shown(next(iter(given)))}: new ones are for model.chat.")
-            chat = Chat(self.answering, found.system, had, found.think)
+            chat = Chat(self.answering, found.system, had, found.think, settings)
             chat.go_on_from(found)
             return chat
 

@@ -14,12 +14,14 @@ from typing import Any
 
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.asking.asker import AnswerSettings, Asker, Prompt
+from hybrid.infer.answers.asking.named_adapters import NamedAdapters, of_prompt
 from hybrid.infer.answers.asking.reading import Reading, SaidAnswer
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.answers.chat.dialect import AnswerRules, ChatOptions, Dialect, Exchange
 from hybrid.infer.answers.constraints import Constraint
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.engine.applied import Applied
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError
 
@@ -52,10 +54,16 @@ class ModelThread:
     """The model, the thread and the formats that all answers share. template: None: the model has none."""
 
     def __init__(
-        self, model: LoadedModel, parallel: int, template: ChatTemplate | None, eyes: ModelEyes | None = None
+        self,
+        model: LoadedModel,
+        parallel: int,
+        template: ChatTemplate | None,
+        eyes: ModelEyes | None = None,
+        adapters: Sequence[str] | None = None,
     ) -> None:
-        """eyes: None: the vision tower whose file is beside the model's."""
+        """eyes: None: the vision tower whose file is beside the model's; adapters: names, None: of their files."""
         self.model, self.template = model, template
+        self.adapters = NamedAdapters(model.runner, adapters)
         self.service = Service(model, parallel, most_waiting=MOST_WAITING)
         self.eyes = ModelEyes(model) if eyes is None else eyes
         self.service.on_closed = partial(_end, self.eyes, model)
@@ -94,6 +102,14 @@ class ModelThread:
         reading = Reading(exchange.reader, thoughts.closing if thoughts else "", written.thinks)
         return self._round(self.asker.messages(written), reading, checked, exchange.rules, exchange)
 
+    def chosen(self, checked: CheckedSettings) -> Applied:
+        """The adapters of the settings. UsageError: there are no such adapters."""
+        adapters = self.adapters
+        if checked.lora is None:
+            return self.model.runner.applied
+        numbers = [(adapters.number(name), scale) for name, scale in checked.lora.items()]
+        return adapters.chosen({n: adapters.files[n].scale if scale is None else scale for n, scale in numbers})
+
     def _form(self, checked: CheckedSettings) -> Constraint | None:
         return None if checked.form is None else self.asker.forms.compiled(checked.form)
 
@@ -107,7 +123,8 @@ class ModelThread:
     ) -> Round:
         settings = AnswerSettings(checked.params, checked.tokens, checked.stop, rules, checked.logprobs)
         client = threading.get_ident()  # threads take turns: a hundred answers for one do not delay another's
-        job = self.asker.job(prompt, settings, remember=True, speculate=True, client=client)
+        applied = of_prompt(self.model.runner, self.chosen(checked), prompt.ids)
+        job = self.asker.job(prompt, settings, remember=True, speculate=True, client=client, applied=applied)
         return Round(job, reading, checked, prompt, exchange)
 
     def note(self, made: Round) -> None:
@@ -115,8 +132,8 @@ class ModelThread:
         exchange, job = made.exchange, made.job
         if exchange is not None and job.error is None:
             made.written = self.asker.note_written(
-                exchange.prompt, exchange.messages, exchange.asked, made.told, made.prompt.ids, job.result
-            )
+                exchange.prompt, exchange.messages, exchange.asked, made.told, made.prompt.ids, job.result,
+            )  # fmt: skip
 
 
 def _end(eyes: ModelEyes, model: LoadedModel) -> None:

@@ -1,8 +1,10 @@
 """Settings of answers as keywords: sampling, limits and form."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, TypedDict
 
 from hybrid.infer.answers.constraints import Grammar
@@ -21,6 +23,7 @@ class Settings(TypedDict, total=False):
     schema    the answer is JSON of this schema: a JSON schema, or a pydantic class, of which `Answer.data` is then one
     regex, choices, grammar  the answer matches an expression; is one of these texts; matches a grammar (GBNF, Lark)
     seed      of the random numbers; the same seed gives the same answer
+    lora      adapter that reads and writes the text: its name, or {name: scale} for several; {}: none
     The rest are sampling settings, see docs/commands.md.
     """
 
@@ -33,6 +36,7 @@ class Settings(TypedDict, total=False):
     choices: Sequence[str]
     grammar: str
     seed: int | None
+    lora: str | Mapping[str, float]
     temperature: float
     top_k: int
     top_p: float
@@ -63,12 +67,16 @@ class Settings(TypedDict, total=False):
 
 
 _FORMS = {"schema": "json_schema", "regex": "regex", "choices": "choice", "grammar": "grammar"}
-_OURS = ("tokens", "max_tokens", "stop", "logprobs", *_FORMS)
+_OURS = ("tokens", "max_tokens", "stop", "logprobs", "lora", *_FORMS)
 
 
 @dataclass(frozen=True)
 class CheckedSettings:
-    """The checked settings of one answer. data: the class of `Answer.data`; None: plain JSON, or no schema."""
+    """The checked settings of one answer.
+
+    data  the class of `Answer.data`; None: plain JSON, or no schema
+    lora  scales of adapters by name, where None is the scale that it was loaded with; None: the model's own adapters
+    """
 
     params: SamplingParams
     tokens: int
@@ -76,6 +84,7 @@ class CheckedSettings:
     logprobs: int | None
     form: Grammar | None
     data: Any = None
+    lora: Mapping[str, float | None] | None = None
 
     @property
     def is_json(self) -> bool:
@@ -103,7 +112,20 @@ def checked_settings(settings: Settings, defaults: SamplingParams, tokens: int) 
         given.get("logprobs"),
         form,
         data,
+        _lora(given.get("lora")),
     )
+
+
+def _lora(given: object) -> Mapping[str, float | None] | None:
+    if isinstance(given, str):
+        return {given: None}
+    numbers = isinstance(given, Mapping) and all(
+        isinstance(name, str) and isinstance(scale, Real) and not isinstance(scale, bool) and math.isfinite(scale)
+        for name, scale in given.items()
+    )
+    if given is not None and not numbers:
+        raise UsageError(f"lora = {shown(repr(given))}, expected the name of an adapter, or {{name: scale}}.")
+    return given  # type: ignore[return-value]  # it was checked
 
 
 def _params(given: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:

@@ -42,7 +42,7 @@ class Server:
         self.model = model
         self.service = service or Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
         self.listener = listen("127.0.0.1", 0, None)
-        own = {name: more.pop(name) for name in ("store", "pooling") if name in more}
+        own = {name: more.pop(name) for name in ("store", "pooling", "names") if name in more}
         settings = ServerSettings(**{"hosts": own_hosts(self.listener, "127.0.0.1"), **more})  # type: ignore[arg-type]
         maker = maker or Maker(model, model.chat_template, 6)
         self.served = Served(self.service, maker, "tiny", settings, **own)  # type: ignore[arg-type]

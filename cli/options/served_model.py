@@ -1,9 +1,12 @@
 """Options of `hybrid serve`: loading the model, and defaults for requests."""
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from hybrid.quant.ggml.errors import UsageError, shown
 
 from .framing import TemplateChoice
 from .loading_options import (
@@ -11,16 +14,20 @@ from .loading_options import (
     CheckpointBudget,
     Checkpoints,
     Context,
-    Lora,
     Precision,
     ThreadOptions,
     load_options,
+    parse_lora,
 )
 from .tool_options import Thoughts, asking
 
 if TYPE_CHECKING:
     from hybrid.infer.answers.chat.dialect import ChatOptions
     from hybrid.infer.loading.options import LoadOptions
+
+    from ..serve.adapters import AdapterName
+
+NAME = re.compile(r"[\w./-]+")  # of an adapter
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,10 +68,44 @@ class ServedLoading:
     n_ctx: Context = 0
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
     precision: Precision = field(default_factory=Precision)
-    lora: Lora = None
+    lora: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lora",
+            metavar="[NAME=]FILE[:SCALE]",
+            help="LoRA adapter (GGUF), with its scale. Default scale: 1. With NAME, requests choose it; without, it is "
+            "also applied to requests that choose none. May be repeated.",
+        ),
+    ] = None
+    lora_init_without_apply: Annotated[
+        bool, typer.Option("--lora-init-without-apply", help="Apply no adapter to requests that choose none.")
+    ] = False
     machine: ThreadOptions = field(default_factory=ThreadOptions)
 
     def options(self) -> "LoadOptions":
         """The options as `LoadOptions`. UsageError names the wrong option."""
         kept = Checkpoints(self.checkpoint_budget)
-        return load_options(self.machine, self.precision, kept, n_ctx=self.n_ctx, lora=self.lora)
+        files = [text for _, text in map(named_file, self.lora or ())]
+        return replace(
+            load_options(self.machine, self.precision, kept, n_ctx=self.n_ctx, lora=files), activated=bool(files)
+        )
+
+    def adapters(self) -> "list[AdapterName]":
+        """What requests call the adapters, and their scales."""
+        from ..serve.adapters import AdapterName
+
+        names = []
+        for name, text in map(named_file, self.lora or ()):
+            applied = name is None and not self.lora_init_without_apply
+            names.append(AdapterName(name or "", parse_lora(text)[1], applied))
+        return names
+
+
+def named_file(text: str) -> tuple[str | None, str]:
+    """Splits NAME=FILE into name and file; the name of FILE alone is None. A file of that name is a file."""
+    name, equals, file = text.partition("=")
+    if not equals or parse_lora(text)[0].exists():
+        return None, text
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--lora {shown(text)}: a name has letters, digits and . _ / - alone.")
+    return name, file

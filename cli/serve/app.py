@@ -10,7 +10,7 @@ from . import cached_conversations, errors, health, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Heads, Keys, Pages, most_body
-from .llama_server import completion, embedding, infill, props, slots, templates, tokens
+from .llama_server import adapters, completion, embedding, infill, props, slots, templates, tokens
 from .models import routes as model_routes
 from .models.router import ModelRouter
 from .ollama import chat as ollama_chat
@@ -26,7 +26,7 @@ MODULES = (
     health, model_routes, metrics, cached_conversations, openapi,
     chat, completions, responses, responses_by_id, embeddings,
     messages,
-    completion, infill, props, templates, tokens, slots, embedding,
+    completion, infill, adapters, props, templates, tokens, slots, embedding,
     ollama_chat, generate, embed, models, status,
     rerank, score, classify, tei_embed,
     costs,

@@ -19,7 +19,7 @@ from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import shown
 
 from .cache_usage import conversation_id
-from .client import SALT, asked_by
+from .client import SALT
 from .endpoint import Endpoint, get
 from .errors import RequestError
 from .pictures.prompts import prompt_bytes
@@ -58,7 +58,7 @@ async def conversations(served: Served, request: Request) -> Response:
     if cache is None:
         found, pinned, budget = Branches([], 0, 0, 0), 0, 0
     else:
-        owner = asked_by(request).owner
+        owner = served.client(request).text_owner
         look = partial(branches, cache, int(given), owner)
         found, pinned = await _called(served, lambda: (look(), _pinned(cache, owner)))
         budget = cache.budget
@@ -83,7 +83,7 @@ def _pinned(cache: PromptCache, owner: bytes) -> int:
 async def conversation(served: Served, request: Request) -> Response:
     """One text of the prompt cache."""
     cache, name = _asked(served, request)
-    found = await _called(served, lambda: find_branch(cache, name, asked_by(request).owner))
+    found = await _called(served, lambda: find_branch(cache, name, served.client(request).text_owner))
     if found is None:
         raise _unknown(request)
     return JSONResponse(_entry(found[0], served.model.tokenizer))
@@ -94,7 +94,7 @@ async def forget(served: Served, request: Request) -> Response:
     cache, name = _asked(served, request)
 
     def dropped() -> bool:
-        found = find_branch(cache, name, asked_by(request).owner)
+        found = find_branch(cache, name, served.client(request).text_owner)
         if found is not None:
             served.answers.forget_onward(found[1])
         return found is not None
@@ -133,8 +133,8 @@ async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
         raise RequestError("cache.keep: this server keeps nothing (--checkpoint-budget 0)", param="cache.keep")
     if len(asked) > 1:
         raise RequestError("cache.keep needs a request for one answer to one prompt", param="cache.keep")
-    job, tokens = asked[0], asked[0].tokens.astype(np.int32)
-    await _called(served, lambda: cache.pins.check(tokens, served.model.n_vocab, cache.budget, job.owner))
+    tokens, owner = asked[0].tokens.astype(np.int32), asked[0].settle(served.answers.model.runner)
+    await _called(served, lambda: cache.pins.check(tokens, served.model.n_vocab, cache.budget, owner))
 
 
 ENDPOINTS = [

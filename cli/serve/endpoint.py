@@ -15,7 +15,7 @@ from .errors import RequestError
 from .fail_fast import loads
 from .models.router import ModelRouter
 from .request_log import record_of
-from .served import SERVED, Served
+from .served import NAMED, SERVED, Served
 from .strict import Strict
 from .time_limit import time_limit
 
@@ -73,8 +73,12 @@ class Endpoint:
     async def _model(self, router: ModelRouter, request: Request, body: Strict | None) -> Served:
         """The model that the body or the query names, loaded."""
         async with time_limit(request, router.settings.timeout).kept():
-            served = await router.use(request, named(request, body))
-        request.scope[SERVED] = served
+            name = named(request, body)
+            served = await router.use(request, name)
+        canonical = router.canonical(served, name)
+        request.scope[SERVED], request.scope[NAMED] = served, canonical
+        if canonical != name and served.adapters.names and body is not None:
+            setattr(body, "model", canonical)  # noqa: B010  # answers name the adapter
         if len(router.entries) > 1:
             record_of(request.scope).model = served.name
         if served.is_encoder and not self.of_encoders:

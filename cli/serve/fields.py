@@ -6,11 +6,11 @@ the same in every interface.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from .errors import RequestError
+from .adapters import LoraChoice
 from .forms import FormFields
 from .samplers import SamplerFields
 from .strict import Ignored, Strict, Unsupported
@@ -100,8 +100,10 @@ class AnswerFields(SamplerFields, FormFields):
     n_cache_reuse: Ignored
     sse_ping_interval: Ignored
     n_indent: int = 0
-    # only this default is accepted
-    lora: list[Any] | None = None
+    lora: Annotated[
+        list[LoraChoice] | None,
+        Field(description="Adapters of the answer, by number or name; the others have scale 0. See /lora-adapters."),
+    ] = None
 
     @property
     def most(self) -> int | None:
@@ -121,8 +123,3 @@ class AnswerFields(SamplerFields, FormFields):
             yield "stop", "an empty text ends no answer"
         if self.n_indent > 0:
             yield "n_indent", "lines may be indented less"
-
-    def check(self) -> None:
-        """RequestError: the request asks for something that this server cannot do."""
-        if self.lora:
-            raise RequestError("lora: this server cannot do that yet", param="lora")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.asking.asker import AnswerSettings, Asker, Prompt
 from hybrid.infer.answers.asking.ledger import Ledger
+from hybrid.infer.answers.asking.named_adapters import of_prompt
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.batch.job import PromptTooLongError
 from hybrid.infer.answers.chat.dialect import AnswerRules, Dialect
@@ -206,7 +207,6 @@ class Maker:
     ) -> list[Job]:
         """request.n jobs for each prompt, each with at most `most` tokens; n_top, sampled: see Drawing. rules: replace
         the request's form."""
-        request.check()
         rules = self._in_form(request) if rules is None else rules
         if len(prompts) * request.n > self.most:
             raise RequestError(
@@ -234,6 +234,8 @@ class Maker:
         for given in prompts:
             prompt = self._fitting(given if isinstance(given, Prompt) else Prompt(given), request, most)
             keep = self._kept(prompt.ids, request.n_keep)
+            assert isinstance(self.model, LoadedModel)  # routes make no jobs for an encoder
+            applied = None if whose.applied is None else of_prompt(self.model.runner, whose.applied, prompt.ids)
             for i in range(request.n):
                 # answers to one prompt have different seeds, each of which repeats its answer
                 seed = None if params.seed is None else (params.seed + i) % 2**64
@@ -246,6 +248,7 @@ class Maker:
                         remember=True,
                         speculate=speculate,
                         owner=whose.owner,
+                        applied=applied,
                         client=whose.client,
                         pin=pin,
                         place=None if request.id_slot < 0 else request.id_slot,

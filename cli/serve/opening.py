@@ -90,7 +90,13 @@ def opened(setup: ModelSetup, name: str, settings: ServerSettings, reporter: "Re
             reporter.note("warning: the model takes no pictures, so none are fetched from URLs")
         service = stack.enter_context(closing(_service(model, setup.capacity, store)))
         served = Served(
-            service, _maker(model, setup, eyes), name, settings=settings, store=store, pooling=_pooling(setup.pooling)
+            service,
+            _maker(model, setup, eyes),
+            name,
+            settings=settings,
+            store=store,
+            pooling=_pooling(setup.pooling),
+            names=setup.loading.adapters(),
         )
         stack.callback(served.close)
         stack.enter_context(_saved(served, setup.grace))

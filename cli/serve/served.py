@@ -1,20 +1,26 @@
 """A loaded model with its service and maker of jobs, which all of its routes share."""
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+
+from starlette.requests import Request
 
 from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
+from .adapters import AdapterName, ServedAdapters
 from .backend import ServedModel, ServedService
 from .cache_contents import CacheFigures
+from .client import Client, asked_by
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
 from .scoring import PairScoring, scoring_of
 from .server_settings import ServerSettings
 
+NAMED = "hybrid.named"  # name in a request's scope: the model, or its adapter, that the request names
 SERVED = "hybrid.served"  # name in a request's scope: the model that answers it
 SPARE_THREADS = 40  # beside one for each request that runs or waits
 
@@ -27,6 +33,7 @@ class Served:
     store     where the prompt cache is kept on disk; None: nowhere
     pooling   of embeddings; None: see `ModelSource`. An encoder uses its own
     counting  lock for counting the tokens of a conversation: one at a time
+    names     of its adapters; None: of their files
 
     threads   prepare requests whose pictures wait for each other; None: no request does
     embedding makes embeddings; None: the model was loaded without a sequence for them
@@ -41,8 +48,10 @@ class Served:
     pooling: Pooling | None = None
     held: CacheFigures = field(default_factory=CacheFigures)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    names: Sequence[AdapterName] | None = None
 
     def __post_init__(self) -> None:
+        self.adapters = ServedAdapters(self.model, self.name, self.names)
         most = SPARE_THREADS + self.maker.most
         self.threads = ThreadPoolExecutor(most, "requests") if self.sees else None
         self.embedding: Embedding | None = None
@@ -58,6 +67,14 @@ class Served:
         if model.n_seq_max > self.answers.batcher.n_parallel:
             self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
             self.scoring = scoring_of(self.embedding, model)
+
+    def client(self, request: Request, body: object = None) -> Client:
+        """The client of a request, and the adapters that it chooses: by its model's name, or by `lora` in its body.
+
+        RequestError: there are no such adapters.
+        """
+        model = request.scope.get(NAMED)
+        return self.adapters.client(asked_by(request, body), model, getattr(body, "lora", None))
 
     @property
     def is_encoder(self) -> bool:

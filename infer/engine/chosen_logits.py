@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from hybrid.quant.ggml.errors import UnsupportedError
+
 from ..program.builder import Builder, Program, Rows, Weight, aligned_empty
 from .engine import Engine
 from .network import FixedRows
@@ -14,10 +16,12 @@ MOST_ROWS = 32  # of one run
 
 
 class ChosenLogits:
-    """Multiplies with the rows `tokens` of the model's output matrix."""
+    """Multiplies with the rows `tokens` of the model's output matrix. UnsupportedError: an adapter changes it."""
 
     def __init__(self, engine: Engine, tokens: Sequence[int]) -> None:
         net, chosen = engine.network, list(tokens)
+        if net.output.adapters is not None:
+            raise UnsupportedError("an adapter changes the output matrix: single rows of it cannot be computed then.")
         self.engine, self.tokens = engine, chosen
         self._matrix = _rows_of(net.output, chosen)
         bias = net.weights.array("output.bias", net.n_vocab)[chosen] if net.output_bias else None
@@ -50,10 +54,9 @@ class ChosenLogits:
 
 
 def _rows_of(w: Weight, rows: Sequence[int]) -> Weight:
-    """The matrix of some rows of a matrix, and of the same rows of its adapters."""
+    """The matrix of some rows of a matrix."""
     values = np.asarray(w.keep).reshape(w.rows, -1)[list(rows)]
     copy = aligned_empty(values.nbytes).view(values.dtype).reshape(values.shape)
     copy[...] = values
-    lora = tuple((a, _rows_of(b, rows)) for a, b in w.lora)
     address, stride = int(copy.ctypes.data), int(copy.strides[0])
-    return replace(w, rows=len(copy), address=address, stride=stride, keep=copy, lora=lora)
+    return replace(w, rows=len(copy), address=address, stride=stride, keep=copy)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from ..kernels.products.inputs import SquareSums
 from ..program.builder import Program, Rows
 
-Key = tuple[str, int] | tuple[str, int, bool]  # part, capacity, profiled
+Key = tuple[str, int] | tuple[str, int, bool, bool]  # part, capacity, profiled, whether tokens have adapters
 Programs = dict[Key, tuple[Program, Rows | None]]  # with their result rows
 
 

@@ -20,6 +20,7 @@ from ..memory import HybridMemory, Move, plan_memory
 from ..memory.needs import Room
 from ..program.builder import GEMV_COLUMNS, Op, Program, Rows
 from ..program.threads import Interrupted, Pool, Stop
+from .applied import NONE, Applied
 from .collection import Collection
 from .context import Context, Rooms, chosen_context
 from .network import Network
@@ -61,7 +62,7 @@ class Engine(ModelPrograms):
         self.gguf, self.n_ubatch = gguf, n_ubatch
         self._cpus, self._nodes = cpus, nodes  # for the threads and for the memory they touch; empty: any
         padding = gguf.get("tokenizer.ggml.padding_token_id", 0)
-        self._control = Control(n_ubatch, padding if isinstance(padding, int) else 0)
+        self._control = Control(n_ubatch, padding if isinstance(padding, int) else 0, len(adapters))
         self._pictures: PicturePasses | None = None
         net = self._network(adapters, n_ctx)
         # batches make steps of a few tokens, which are worth their own kernels; so does speculation, later
@@ -114,7 +115,12 @@ class Engine(ModelPrograms):
         try:
             self.expects_few = n_seq > 1
             with self.network.weights.trial():
-                arenas = sum(self._recorded(*key, memory)[0].nbytes(n_ctx) for key in self.usual_shapes())
+                either = (False, True) if self.network.weights.adapters else (False,)
+                arenas = sum(
+                    self._recorded(*shape, memory, adapts=adapts)[0].nbytes(n_ctx)
+                    for shape in self.usual_shapes()
+                    for adapts in either
+                )
         finally:
             self.expects_few = before
         return self.network.nbytes + self._control.nbytes + self._nll.nbytes + arenas
@@ -125,7 +131,7 @@ class Engine(ModelPrograms):
         Use it to find the layer at which a model and its reference diverge.
         """
         n_tok = sum(len(s.tokens) for s in segments)
-        b = self._builder(self.capacity(n_tok, self.n_ubatch))
+        b = self._builder(self.capacity(n_tok, self.n_ubatch), adapts=_adapts(segments))
         kept: list[Rows] = []
         self.network.add_body(b, self.memory, kept)
         b.keep(*kept)
@@ -191,11 +197,11 @@ class Engine(ModelPrograms):
         rows, targets = self._control.fill(segments, moves)
         wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
         with self._whole(moves):
-            body = None
+            body, adapts = None, _adapts(segments)
             if any(s.pictures for s in segments):
                 self.picture_passes.fill(segments, moves)
-                body = self._program_with_pictures(n_tok)
-            return self._compute(n_tok, rows, targets, wanted, body)
+                body = self._program_with_pictures(n_tok, adapts=adapts)
+            return self._compute(n_tok, rows, targets, wanted, body, adapts=adapts)
 
     def check_picture(self, shown: Shown) -> None:
         """Raise UsageError if the model cannot read this part of a picture."""
@@ -221,41 +227,48 @@ class Engine(ModelPrograms):
             self._pictures = PicturePasses(self.batch, blocks, self.hparams.n_embd, self.n_ubatch)
         return self._pictures
 
-    def _program_with_pictures(self, n_tok: int) -> Program:
+    def _program_with_pictures(self, n_tok: int, *, adapts: bool) -> Program:
         """The body's program for n_tok tokens, some of pictures."""
         passes, capacity = self.picture_passes, self.capacity(n_tok, self.n_ubatch)
-        if capacity not in passes.programs:
-            b = self._builder(capacity, passes.batch)
+        if (key := (capacity, adapts)) not in passes.programs:
+            b = self._builder(capacity, passes.batch, adapts=adapts)
             if (residual := self.network.add_body(b, self.memory)) is not None:
                 self.network.add_residual(b, residual)
             program = b.build()
             self.compile_program(program)
-            passes.programs[capacity] = program
-        return passes.programs[capacity]
+            passes.programs[key] = program
+        return passes.programs[key]
 
     def _compute(
-        self, n_tok: int, rows: Sequence[int], targets: Sequence[int], wanted: str, body: Program | None = None
+        self,
+        n_tok: int,
+        rows: Sequence[int],
+        targets: Sequence[int],
+        wanted: str,
+        body: Program | None = None,
+        *,
+        adapts: bool = False,
     ) -> np.ndarray | None:
         """Run the ubatch in the control block; returns the `wanted` result of `rows` (see `run`).
 
-        body: the program, where it is not the usual one.
+        body: the program, where it is not the usual one; adapts: some tokens have adapters.
         """
         stoppable = self._is_long(n_tok)
         whole = len(rows) == n_tok or not self.keeps_states  # "step" keeps only the states of output tokens
         if body is None and n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head" and whole:
             self._control.want(rows)
-            program, logits = self.program("step", n_tok)
+            program, logits = self.program("step", n_tok, adapts=adapts)
             self._run(program, stoppable=stoppable)
             assert logits is not None
             return program.view(logits, len(rows)).copy()
         if body is None:
-            body, _ = self.program("body", n_tok)
+            body, _ = self.program("body", n_tok, adapts=adapts)
         self._run(body, stoppable=stoppable)
         results = []
         for i in range(0, len(rows), self.n_out_max):
             part = rows[i : i + self.n_out_max]
             self._control.want(part, targets[i : i + self.n_out_max])
-            head, logits = self.program(wanted, len(part))
+            head, logits = self.program(wanted, len(part), adapts=adapts)
             self._run(head, stoppable=stoppable and len(part) > GEMV_COLUMNS)
             assert logits is not None
             few = self._nll[: len(part)] if wanted == "likelihood" else head.view(logits, len(part))
@@ -287,13 +300,13 @@ class Engine(ModelPrograms):
         """Whether a run of n_tok tokens takes so long that it must be possible to stop it."""
         return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= QUICK_BYTES
 
-    def step(self, slot: int, token: int) -> np.ndarray:
+    def step(self, slot: int, token: int, applied: Applied = NONE) -> np.ndarray:
         """`run` of one token with its logits, f32 [n_vocab], without the overhead for several tokens.
 
         The Python overhead per token matters: small models spend less than a millisecond on the rest.
         """
-        if self._is_long(1):
-            values = self.run([Segment(slot, (token,), (0,))])
+        if applied or self._is_long(1):
+            values = self.run([Segment(slot, (token,), (0,), applied=applied)])
             assert values is not None
             row_of_logits: np.ndarray = values[0]
             return row_of_logits
@@ -371,7 +384,7 @@ class Engine(ModelPrograms):
         with self._whole(moves):
             for part in ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]:
                 n = n_tok if part != "head" else len(rows)
-                program, _ = self.program(part, n, profiled=True)
+                program, _ = self.program(part, n, profiled=True, adapts=_adapts(segments))
                 for op, seconds in self._timed(program, self._is_long(n_tok)):
                     totals.add(op, seconds, *program.work_of(op, n, lengths))
         return totals.slowest_first()
@@ -392,3 +405,8 @@ class Engine(ModelPrograms):
         if self.pool is not None:
             self.pool.close()
             self.pool = None
+
+
+def _adapts(segments: Sequence[Segment]) -> bool:
+    """Whether some tokens have adapters."""
+    return any(s.applied for s in segments)

@@ -359,7 +359,7 @@ class Network:
 
     def _add_collapse(self, b: Builder, streams: Streams) -> Rows:
         """Join all streams of an output token into one row, normalized where the family has a final norm."""
-        columns, norm = Columns(b.batch.all_outputs, b.capacity), self.output_norm
+        columns, norm = Columns(b.batch.all_outputs, b.capacity, of=b.batch.out_index), self.output_norm
         x = streams.end(b, b.output_rows(self.stream), columns, b.batch.n_out)
         if norm is None:
             return x
@@ -371,7 +371,7 @@ class Network:
 
     def add_logits(self, b: Builder, x: Rows, output: Weight, bias: int) -> Rows:
         """Add the logits of rows after the last norm, one per row of the matrix `output`."""
-        logits = b.matmul(x, output, "output", Columns(b.batch.all_outputs, b.capacity))
+        logits = b.matmul(x, output, "output", Columns(b.batch.all_outputs, b.capacity, of=b.batch.out_index))
         if bias:
             b.op(
                 elementwise.add_rows,

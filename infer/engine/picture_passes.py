@@ -25,7 +25,7 @@ class PicturePasses:
         self._index[:] = np.arange(n_ubatch)
         self._rows = FixedRows(n_embd, n_ubatch)
         self._added = [FixedRows(n_embd, n_ubatch) for _ in blocks]
-        self.programs: dict[int, Program] = {}  # by capacity
+        self.programs: dict[tuple[int, bool], Program] = {}  # by capacity, and whether tokens have adapters
         pictures = PictureBatch(
             self._given.ctypes.data, self._rows.rows,
             {block: fixed.rows for block, fixed in zip(blocks, self._added, strict=True)},

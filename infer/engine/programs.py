@@ -62,20 +62,24 @@ class ModelPrograms:
                     return min(size, largest)
         return largest
 
-    def _builder(self, capacity: int, batch: Batch | None = None) -> Builder:
-        b = Builder(capacity, self.n_threads, exact=self.exact, batch=batch or self.batch)
+    def _builder(self, capacity: int, batch: Batch | None = None, *, adapts: bool = False) -> Builder:
+        b = Builder(capacity, self.n_threads, exact=self.exact, batch=batch or self.batch, adapts=adapts)
         b.inputs = self._inputs
         return b
 
-    def _build(self, part: str, capacity: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
-        b, logits = self._recorded(part, capacity, self.memory)
+    def _build(
+        self, part: str, capacity: int, *, profiled: bool = False, adapts: bool = False
+    ) -> tuple[Program, Rows | None]:
+        b, logits = self._recorded(part, capacity, self.memory, adapts=adapts)
         if profiled:
             b.keep_groups()
         return b.build(), logits
 
-    def _recorded(self, part: str, capacity: int, memory: HybridMemory) -> tuple[Builder, Rows | None]:
+    def _recorded(
+        self, part: str, capacity: int, memory: HybridMemory, *, adapts: bool = False
+    ) -> tuple[Builder, Rows | None]:
         """The builder with a program's ops, and its rows of logits; see `program`."""
-        b, net = self._builder(capacity), self.network
+        b, net = self._builder(capacity, adapts=adapts), self.network
         logits: Rows | None = None
         residual: Rows | None = None
         if part in ("body", "step"):
@@ -98,18 +102,21 @@ class ModelPrograms:
     def _key(self, part: str, n: int) -> tuple[str, int]:
         return part, self.capacity(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
 
-    def program(self, part: str, n: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
+    def program(
+        self, part: str, n: int, *, profiled: bool = False, adapts: bool = False
+    ) -> tuple[Program, Rows | None]:
         """The compiled program for n columns, and the rows with its result.
 
         part: 'body', 'head' (logits), 'likelihood' (head and likelihood), 'hidden' (rows after the last norm instead of
         logits), or 'step' (body and head in one).
 
         profiled: the program can report the work of its ops, see `Program.work_of`.
+        adapts: some tokens have adapters.
         """
         shape = self._key(part, n)
-        key = (*shape, profiled) if profiled else shape
+        key = (*shape, profiled, adapts) if profiled or adapts else shape
         if key not in self._programs:
-            program, logits = self._build(*shape, profiled=profiled)
+            program, logits = self._build(*shape, profiled=profiled, adapts=adapts)
             self.compile_program(program)
             self._programs[key] = (program, logits)
         return self._programs[key]

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..memory import Move
 from ..program.builder import Batch, aligned_empty
+from .applied import NONE, AdapterLists, Applied
 from .pictures import Shown
 
 
@@ -17,6 +18,7 @@ class Segment:
     outputs   indices of the tokens whose logits are wanted
     each      leave a state after every token, so that the sequence can go back to any of them: see `Engine.settle`
     pictures  the pictures of all tokens below 0
+    applied   the sequence's adapters
     """
 
     slot: int
@@ -25,16 +27,18 @@ class Segment:
     targets: Sequence[int] | None = None
     each: bool = False
     pictures: Sequence[Shown] = ()
+    applied: Applied = NONE
 
 
 class Control:
     """i64 arrays for up to `n` tokens; `batch` has their addresses and describes them.
 
-    padding  the token that programs read in place of a picture's
+    padding     the token that programs read in place of a picture's
+    n_adapters  that a token may have
     """
 
-    def __init__(self, n: int, padding: int = 0) -> None:
-        self._padding = padding
+    def __init__(self, n: int, padding: int = 0, n_adapters: int = 0) -> None:
+        self._padding, self._adapters = padding, AdapterLists(n, n_adapters)
         sizes = {
             "ctl": 8, "tokens": n, "pos": n, "rope_pos": n, "slot": n, "seg": 4 * n, "out_index": n, "targets": n,
             "all_tokens": 4, "all_outputs": 4,
@@ -42,6 +46,7 @@ class Control:
         self._arrays = {name: aligned_empty(8 * size).view(np.int64) for name, size in sizes.items()}
         for array in self._arrays.values():
             array[:] = 0
+        self._arrays |= self._adapters.arrays
         address = {name: int(array.ctypes.data) for name, array in self._arrays.items()}
         counts = {name: address["ctl"] + 8 * i for i, name in enumerate(("n_tok", "n_seg", "n_out"))}
         self.batch = Batch(**counts, **address, last=address["pos"], pictures=None)
@@ -73,6 +78,9 @@ class Control:
             out_rows += [first + o for o in segment.outputs]
             targets += list(segment.targets) if segment.targets is not None else []
             first += n
+        self._adapts = any(segment.applied for segment in segments)
+        if self._adapts:
+            self._adapters.fill([segment.applied for segment in segments], moves)
         c["ctl"][:2] = (first, n_seg)
         c["all_tokens"][:] = (1, 0, 0, first)
         return out_rows, targets
@@ -82,7 +90,8 @@ class Control:
         c = self._arrays
         n_tok, n_seg = (int(n) for n in c["ctl"][:2])
         sizes = {"tokens": n_tok, "pos": n_tok, "rope_pos": n_tok, "slot": n_tok, "seg": 4 * n_seg}
-        return {"ctl": c["ctl"][:2].copy(), **{name: c[name][:n].copy() for name, n in sizes.items()}}
+        more = self._adapters.copied(n_tok) if self._adapts else {}
+        return {"ctl": c["ctl"][:2].copy(), **{name: c[name][:n].copy() for name, n in sizes.items()}, **more}
 
     def put(self, copied: Mapping[str, np.ndarray]) -> None:
         """Inverse of `copied`."""

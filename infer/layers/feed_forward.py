@@ -261,9 +261,9 @@ class MixtureOfExperts:
         )  # fmt: skip
         if self.latent:
             x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent.name}_down"), self.latent_bias[0])
-        gathered = Columns(groups, n_slots, source, few=few)
+        gathered = Columns(groups, n_slots, source, source, few=few)
         hidden = self._hidden(b, x, gathered, total, (slots, weights))
-        down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, few=few))
+        down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, of=source, few=few))
         out = b.rows(self.latent.n if self.latent else self.n_embd)
         b.op(
             moe.moe_combine,

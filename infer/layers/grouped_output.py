@@ -31,7 +31,7 @@ class GroupedOutput:
             raise w.wrong("attention.output_group_count", self.n_group, f"a divisor of the {self.n_in} values of heads")
         p = f"blk.{self.layer}.attn_output_"
         whole = w.matrix(p + "a.weight", self.n_group * self.rank, self.n_in // self.n_group)
-        if whole.lora:
+        if whole.adapters:
             raise UnsupportedError(f"{w.gguf.path.name}: an adapter of {whole.name} is not supported. Leave it out.")
         self.w_a = replace(whole, rows=self.rank, n_expert=self.n_group)
         self.w_b = w.matrix(p + "b.weight", self.n_out, self.n_group * self.rank)

@@ -59,19 +59,31 @@ class ModelFile:
 
     @property
     def description(self) -> str:
-        """Name and file type, with the weights that n_ctx selects and the adapters that are applied."""
+        """Name and file type, with the weights that n_ctx selects."""
+        return self.description_with(())
+
+    def description_with(self, scales: Sequence[tuple[int, float]]) -> str:
+        """The same with these adapters, by number, each with its scale."""
         named = f"{self.name} {self.file_type}" + (f" ({self._variant})" if self._variant else "")
-        return " + ".join([named, *(adapter.label for adapter in self.adapters)])
+        return " + ".join([named, *(self.adapters[number].labelled(scale) for number, scale in scales)])
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies the weights: a hash of names, types, shapes and samples of bytes of all tensors, of all bytes of
-        adapters, and of the weights that n_ctx selects."""
+        """Identifies the weights: a hash of names, types, shapes and samples of bytes of all tensors, and of the choice
+        of weights by n_ctx."""
         digest = hashlib.sha256(self.arch.encode())
         update_by_samples(digest, self.gguf)
-        for adapter in self.adapters:
-            adapter.update(digest)
         digest.update(self._variant.encode())
+        return digest.hexdigest()[:32]
+
+    def fingerprint_with(self, scales: Sequence[tuple[int, float]], start: int = 0) -> str:
+        """The same of the weights with adapters: their numbers, each with its scale. start: the first token that is
+        read with them."""
+        if not scales:
+            return self.fingerprint
+        digest = hashlib.sha256(f"{self.fingerprint} {start};".encode())
+        for number, scale in scales:
+            self.adapters[number].update_at(digest, scale)
         return digest.hexdigest()[:32]
 
     @cached_property

@@ -41,6 +41,7 @@ class LoadFields(TypedDict, total=False):
     checkpoint_budget: int
     checkpoint_type: StateTypeName
     lora: "Iterable[Given]"
+    activated: bool
     beside: int
     cpus: Iterable[int]
     numa: NumaName | None
@@ -73,6 +74,8 @@ class LoadOptions:
     """How recurrent states are stored in checkpoints: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes."""
     lora: "tuple[Given, ...]" = ()
     """Files of LoRA adapters, each alone (scale 1) or with its scale."""
+    activated: bool = False
+    """Whether activated adapters (aLoRA) are taken: callers say at which token of a text one begins."""
     beside: int = 0
     """Bytes of memory reserved for other uses of this process, such as a second model."""
     cpus: tuple[int, ...] = ()

@@ -15,6 +15,7 @@ from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
 from ..program.builder import Weight, aligned_empty, round_up
 from ..program.operands import RowRotation
+from .low_rank import low_rank
 
 # Tensors that need not be used: written by converters for other engines, or derived from the metadata.
 OPTIONAL = ("rope_freqs.weight",)
@@ -94,11 +95,11 @@ class Weights:
             raw = copy
             self.nbytes_padded += copy.nbytes
         factor = self._factors(name, n_expert) if factors else 0
-        lora = tuple(self._thin(name, adapter, rows, n, n_expert) for adapter in self.adapters if name in adapter)
-        rotation = self._rotation(name, n)
+        added = low_rank(self.adapters, self.keep, name, n_expert, rows, n)
         weight = Weight(
-            name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, lora, factor, rotation
-        )
+            name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, added, factors=factor,
+            rotation=self._rotation(name, n),
+        )  # fmt: skip
         self.matrices.append(weight)
         return weight
 
@@ -122,18 +123,6 @@ class Weights:
             self.ignore(of_inputs)
         factor = scale_of(name)
         return self.vector(factor, n_expert) if factor in self else 0
-
-    def _thin(self, name: str, adapter: Adapter, rows: int, n: int, n_expert: int) -> tuple[Weight, Weight]:
-        """The two matrices (A, B), f32, that an adapter has for a matrix of the model."""
-        matrices = []
-        for values in adapter.pair(name, n_expert, rows, n):
-            padded = round_up(values.shape[-1], 16)
-            copy = aligned_empty(values.size // values.shape[-1] * padded * 4).view(np.float32).reshape(-1, padded)
-            copy[:, values.shape[-1] :] = 0
-            copy[:, : values.shape[-1]] = values.reshape(-1, values.shape[-1])
-            kind, height = GGMLType.F32, values.shape[1]
-            matrices.append(Weight(name, kind, height, padded, copy.ctypes.data, copy.strides[0], n_expert, copy))
-        return matrices[0], matrices[1]
 
     def array(self, name: str, *shape: int) -> np.ndarray:
         """The values as f32. Raises FormatError for NaN or infinity, which would silently spoil every result."""
@@ -224,7 +213,7 @@ class Weights:
         if blocks is not None:
             return  # an adapter may also have matrices for other blocks
 
-        known = {matrix.name for matrix in self.matrices if matrix.lora}
+        known = {matrix.name for matrix in self.matrices if matrix.adapters}
         for adapter in self.adapters:
             without = [name for name in adapter.names if name not in known]
             if without:

@@ -100,8 +100,8 @@ def _chosen(cache: PromptCache, limit: int, own: set[int], owner: bytes) -> dict
     return chosen
 
 
-def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
-    """Add the texts of a state file to the cache, for the anonymous owner, as far as the budget allows.
+def load_cache(cache: PromptCache, state: StateFile, n_vocab: int, owner: bytes = b"") -> None:
+    """Add the texts of a state file to the cache, for this owner, as far as the budget allows.
 
     The file's own sequence is in the cache already. Raises StateError when something is missing or does not fit the
     model; earlier texts then stay in the cache.
@@ -132,7 +132,7 @@ def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
         size += n * cache.memory.bytes_kv_per_token * kv + len(points) * cache.memory.bytes_state_per_seq
         full = full or size > cache.budget
         if not full:
-            _load_entry(cache, state, i, texts[-1], start, kv, points, n_vocab)
+            _load_entry(cache, state, i, texts[-1], start, kv, points, n_vocab, owner)
     cache.trim()
 
 
@@ -145,9 +145,10 @@ def _load_entry(
     kv: bool,
     points: list[tuple[int, bool, bool]],
     n_vocab: int,
+    owner: bytes,
 ) -> None:
     attention, recurrent = cache.memory.attention, cache.memory.recurrent
-    node, known = cache.tree.match(ids)
+    node, known = cache.tree.match(ids, owner)
     if known < start or (known < len(ids) and not kv):
         return  # its prefix was given up
     if known < len(ids):
@@ -159,11 +160,11 @@ def _load_entry(
         if pages and start % PAGE:
             attention.copy_page(before[-1], pages[0])
         attention.load(pages, len(ids), arrays, start)
-        node = cache.tree.insert(ids, [*before[: start // PAGE], *pages])
+        node = cache.tree.insert(ids, [*before[: start // PAGE], *pages], owner)
         for page in (*before, *pages):
             attention.pool.drop(page)
     for position, boundary, with_logits in points:
-        node, _ = cache.tree.match(ids[:position])
+        node, _ = cache.tree.match(ids[:position], owner)
         if position in node.checkpoints:
             continue
         row = -1

@@ -16,6 +16,7 @@ from .prefix_tree import Checkpoint, Node, PrefixTree, Tokens
 
 SHARE = 2  # pins take at most 1 / SHARE of the budget
 POINTS = 2
+OWNER_BYTES = 16  # of an owner that is not anonymous
 PARTY_BYTES = 4  # the first bytes of an owner name its party
 
 

@@ -4,13 +4,12 @@ Layers call `Builder.op` (or the shorter `norm`, `matmul`...) in the order of ex
 program runs.
 """
 
-from dataclasses import replace
-
 from ..kernels.emit.isa import ISA, host
 from ..kernels.products.inputs import SquareSums, square_sums
+from ..kernels.products.low_rank import low_rank_inputs, low_rank_sums
 from ..kernels.rows import elementwise, hadamard
 from ..kernels.rows.layer_norm import layer_norm
-from .operands import Batch, Buffer, Columns, PictureBatch, Ref, Rows, Weight, round_up
+from .operands import Batch, Buffer, Columns, LowRank, PictureBatch, Ref, Rows, Weight, round_up
 from .products import FEW_COLUMNS, GEMV_COLUMNS, Products
 from .record import Op, OpFields, Program, Recorder, aligned_empty
 
@@ -33,11 +32,23 @@ __all__ = [
 
 
 class Builder(Recorder):
-    """Collects the ops of one program for up to `capacity` columns on `n_threads` threads."""
+    """Collects the ops of one program for up to `capacity` columns on `n_threads` threads.
 
-    def __init__(self, capacity: int, n_threads: int, *, exact: bool, batch: Batch, isa: ISA | None = None) -> None:
+    adapts: some tokens have adapters.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        n_threads: int,
+        *,
+        exact: bool,
+        batch: Batch,
+        isa: ISA | None = None,
+        adapts: bool = False,
+    ) -> None:
         super().__init__(capacity, n_threads)
-        self.batch = batch
+        self.batch, self.adapts = batch, adapts
         self.products = Products(self, isa or host(), exact=exact)
         self.named: dict[str, Rows] = {}  # rows that layers leave to later ones
         self.common: dict[str, Rows] = {}  # rows made of the batch alone, by the first layer that needs them
@@ -98,7 +109,7 @@ class Builder(Recorder):
         return out
 
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None, *, out: Rows | None = None) -> Rows:
-        """y = W x for every column, times its factor, plus B (A x) of every adapter, added one after the other.
+        """y = W x for every column, times its factor, plus what the adapters of the column's token add.
 
         An index in `columns` names rows of the batch's tokens.
         out: where y is written, for example part of wider rows; None: new rows.
@@ -121,11 +132,20 @@ class Builder(Recorder):
         y = self.products.product(x, w, name, columns, out)
         if w.factors:
             self.op(elementwise.scale_groups, name="scale", groups=columns.groups, x=y, factors=w.factors, n=y.n)
-        for a, b in w.lora:
-            thin = self.products.product(given, a, "lora_a", columns)
-            added = self.products.product(thin, b, "lora_b", replace(columns, index=0))
-            self.op(elementwise.add_groups, name="lora_add", groups=columns.groups, x=y, residual=added, n=y.n)
+        if self.adapts and w.adapters is not None:
+            self._adapt(given, w, w.adapters, columns, y)
         return y
+
+    def _adapt(self, x: Rows, w: Weight, added: LowRank, columns: Columns, y: Rows) -> None:
+        """Add to y what adapters add to the product of w and x."""
+        n_most = added.n_adapters
+        thin = self.rows(round_up(added.most_rank, 4), columns.capacity * n_most)
+        same: OpFields = {
+            "groups": columns.groups, "of": columns.of, "adapted": self.batch.adapted, "lists": self.batch.lists,
+            "table": added.table, "n_most": n_most, "first_expert": w.first_expert,
+        }  # fmt: skip
+        self.op(low_rank_inputs, name="lora_a", x=x, index=columns.index, out=thin, n=x.n, **same)
+        self.op(low_rank_sums, name="lora_b", thin=thin, y=y, n=y.n, **same)
 
     def swiglu(self, gate: Rows, up: Rows, count: "int | Ref") -> Rows:
         """silu(gate) * up, written to `gate`."""

@@ -59,6 +59,15 @@ class RowRotation:
 
 
 @dataclass(frozen=True)
+class LowRank:
+    """What adapters add to a matrix: the address of its table (kernels/products/low_rank.py), and the largest rank."""
+
+    table: int
+    n_adapters: int
+    most_rank: int
+
+
+@dataclass(frozen=True)
 class Weight:
     """A matrix (or a stack of them, one per expert) in memory: `rows` rows of `n` values of type `kind`."""
 
@@ -70,7 +79,8 @@ class Weight:
     stride: int
     n_expert: int = 1
     keep: object = field(default=None, compare=False, repr=False)  # owner of the memory
-    lora: tuple[tuple["Weight", "Weight"], ...] = ()  # pairs (A, B): B A is added to the matrix
+    adapters: LowRank | None = None
+    first_expert: int = 0  # of the stack that `one` has taken it from
     factors: int = 0  # address of f32 [n_expert] that multiply the products; 0: none
     rotation: "RowRotation | None" = None  # its rows are rotated, and so must be the inputs of products
 
@@ -84,9 +94,9 @@ class Weight:
 
     def one(self, i: int) -> "Weight":
         """Matrix i of a stack."""
-        lora = tuple((a.one(i), b.one(i)) for a, b in self.lora)
         factors = self.factors + 4 * i if self.factors else 0
-        return replace(self, address=self.address + i * self.expert_stride, n_expert=1, lora=lora, factors=factors)
+        address, first = self.address + i * self.expert_stride, self.first_expert + i
+        return replace(self, address=address, n_expert=1, factors=factors, first_expert=first)
 
 
 @dataclass(frozen=True)
@@ -127,14 +137,22 @@ class Batch:
     last: int = 0  # i64 per token: index (pos) of the last token that it sees
     near: int = 0  # the same where it sees only some tokens on both sides: in encoders
     rope_pos: int = 0  # i64 per token: position for RoPE and learned positions, mostly its index
+    adapted: int = 0  # i64 per token: where its list of adapters begins, in words after `lists`
+    lists: int = 0  # see kernels/products/low_rank.py
     pictures: PictureBatch | None = None
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a product, in groups. index: the source row of each column; 0: the column's own number."""
+    """The columns of a product, in groups.
+
+    capacity  limit on columns, including gaps
+    index     the source row of each column; 0: the column's own number
+    of        the token of each column; 0: its number in its group
+    """
 
     groups: "int | Ref"
-    capacity: int  # limit on columns, including gaps
+    capacity: int
     index: "int | Ref" = 0
+    of: "int | Ref" = 0
     few: bool = False  # whether every group is expected to have few columns

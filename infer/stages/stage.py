@@ -77,14 +77,14 @@ class _Part(Engine):
             for rows in net.entering():
                 rows[:n] = entering[:, at : at + rows.shape[1]]
                 at += rows.shape[1]
-        body = None
+        body, adapts = None, "adapted" in order.control
         if order.pictures is not None:
             self.picture_passes.put(order.pictures)
-            body = self._program_with_pictures(n)
+            body = self._program_with_pictures(n, adapts=adapts)
         if net.is_last:
             rows_wanted = order.rows if order.wanted != "none" else []
-            return self._compute(n, rows_wanted, order.targets, order.wanted, body)
-        self._compute(n, [], [], "none", body)
+            return self._compute(n, rows_wanted, order.targets, order.wanted, body, adapts=adapts)
+        self._compute(n, [], [], "none", body, adapts=adapts)
         return np.concatenate([rows[:n] for rows in net.leaving()], axis=1)
 
 

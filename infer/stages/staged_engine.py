@@ -13,6 +13,7 @@ from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.reader import GGUFFile
 
+from ..engine.applied import NONE, Applied
 from ..engine.collection import Collection
 from ..engine.context import Context, Rooms
 from ..engine.engine import Engine
@@ -179,9 +180,9 @@ class StagedEngine(Engine):
                 self.memory.finish(move)
         return ticket
 
-    def step(self, slot: int, token: int) -> np.ndarray:
+    def step(self, slot: int, token: int, applied: Applied = NONE) -> np.ndarray:
         """As `Engine.step`."""
-        values = self.run([Segment(slot, (token,), (0,))])
+        values = self.run([Segment(slot, (token,), (0,), applied=applied)])
         assert values is not None
         logits: np.ndarray = values[0]
         return logits

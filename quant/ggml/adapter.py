@@ -3,12 +3,15 @@ arXiv:2106.09685.
 
     general.type = adapter, adapter.type = lora, general.architecture as the model's
     adapter.lora.alpha  f32: y = W x + scale * alpha / rank * B (A x) with the user's scale; alpha 0 counts as rank
+    adapter.alora.invocation_tokens  u32 [n]: only tokens from their last occurrence on are read with the adapter
     NAME.lora_a  [rank, n], NAME.lora_b [rows, rank] for the model's tensor NAME [rows, n]; stacked for experts
 """
 
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -16,9 +19,22 @@ import numpy as np
 
 from .errors import FormatError, Remedy, UnsupportedError, UsageError, shown
 from .reader import GGUFFile
+from .types import GGMLType
 
 A, B = ".lora_a", ".lora_b"
+INVOCATION = "adapter.alora.invocation_tokens"
 Given = tuple[Path | str, float]  # a file and its scale
+
+
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """f32 A [1 or experts, rank, n] and B [1 or experts, rows, rank]; factor: what B A is multiplied with beside the
+    scale; kind: the type of both in the file, None: they have two."""
+
+    a: np.ndarray
+    b: np.ndarray
+    factor: float
+    kind: GGMLType | None
 
 
 class Adapter:
@@ -29,8 +45,7 @@ class Adapter:
         self._where = shown(gguf.path.name)
         if gguf.get("general.type", "") != "adapter" or gguf.get("adapter.type", "") != "lora":
             raise FormatError(f"{self._where} is not a LoRA adapter.", remedy=Remedy.MAKE_ADAPTER)
-        if "adapter.alora.invocation_tokens" in gguf.metadata:
-            raise UnsupportedError(f"{self._where} is an activated LoRA (aLoRA), which this version cannot apply.")
+        self.invocation = self._invocation()
         alpha = gguf.get("adapter.lora.alpha", 0.0)
         if not isinstance(alpha, float) or not math.isfinite(alpha):
             raise FormatError(
@@ -50,6 +65,15 @@ class Adapter:
                     raise FormatError(f"{self._where} lacks {shown(name + half)}. Convert it again.")
         if not self.names:
             raise FormatError(f"{self._where} holds no tensors. Convert it again.")
+
+    def _invocation(self) -> tuple[int, ...]:
+        """Tokens of an activated LoRA (aLoRA): it is applied from their last occurrence on. Empty: always."""
+        tokens = self.gguf.get(INVOCATION, None)
+        if tokens is None:
+            return ()
+        if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or (tokens < 0).any():
+            raise FormatError(f"{self._where}: {INVOCATION} is not a list of tokens. Convert it again.")
+        return tuple(map(int, tokens))
 
     @classmethod
     def open(cls, given: Given, arch: str) -> Self:
@@ -75,10 +99,20 @@ class Adapter:
     @property
     def label(self) -> str:
         """The file name, and the scale unless it is 1, for messages."""
-        return self.path.stem + (f":{self.scale:g}" if self.scale != 1 else "")
+        return self.labelled(self.scale)
+
+    def labelled(self, scale: float) -> str:
+        """The same with this scale."""
+        return self.path.stem + (f":{scale:g}" if scale != 1 else "")
 
     def pair(self, name: str, n_expert: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
         """f32 A [n_expert, rank, n] and B [n_expert, rows, rank] for the model's tensor; B includes all factors."""
+        halves = self.halves(name, n_expert, rows, n)
+        a, b = halves.a, (halves.b.astype(np.float64) * (self.scale * halves.factor)).astype(np.float32)
+        return np.broadcast_to(a, (n_expert, *a.shape[1:])), np.broadcast_to(b, (n_expert, *b.shape[1:]))
+
+    def halves(self, name: str, n_expert: int, rows: int, n: int) -> "Halves":
+        """The halves for the model's tensor [rows, n], or for n_expert of them. FormatError: they do not fit."""
         factors = []
         for half in (A, B):
             values = np.asarray(self.gguf.f32(name + half), np.float32)
@@ -94,16 +128,21 @@ class Adapter:
                 f"{self._where}: {name} has shapes {shapes}, for this model it needs {stack}[rank, {n}] and [{rows}, "
                 "rank]. It was made for another model."
             )
-        factor = self.scale * (self.alpha / a.shape[1] if self.alpha else 1.0)
-        b = (b.astype(np.float64) * factor).astype(np.float32)
-        return np.broadcast_to(a, (n_expert, *a.shape[1:])), np.broadcast_to(b, (n_expert, *b.shape[1:]))
+        kinds = {self.gguf.info(name + half).type for half in (A, B)}
+        return Halves(a, b, self.alpha / a.shape[1] if self.alpha else 1.0, kinds.pop() if len(kinds) == 1 else None)
 
-    def update(self, digest: "hashlib._Hash") -> None:
-        """Adds the adapter to a model's fingerprint."""
-        digest.update(f"lora {self.scale!r} {self.alpha!r};".encode())
+    def update_at(self, digest: "hashlib._Hash", scale: float) -> None:
+        """Adds the adapter, applied at this scale, to a model's fingerprint."""
+        digest.update(f"lora {scale!r} ".encode() + self.digest)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Identifies what it adds at scale 1, and from where on."""
+        digest = hashlib.sha256(f"{self.alpha!r} {list(self.invocation)};".encode())
         for t in self.gguf.tensors.values():
             digest.update(f"{t.name} {t.type} {t.shape};".encode())
             digest.update(self.gguf.raw(t.name).tobytes())
+        return digest.digest()
 
     def close(self) -> None:
         self.gguf.close()

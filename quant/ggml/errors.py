@@ -57,6 +57,7 @@ class Remedy(StrEnum):
     LIST_KEYS = "list_keys"  # value: the file
     MAKE_HASHES = "make_hashes"
     MAKE_ADAPTER = "make_adapter"
+    SERVED_ADAPTER = "served_adapter"  # an activated adapter
     ADAPTER_AT_RUN_TIME = "adapter_at_run_time"
     # converting
     QUANTIZE = "quantize"

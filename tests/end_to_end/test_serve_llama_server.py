@@ -437,7 +437,7 @@ def test_props_slots_and_tokenizer(server: Server) -> None:
     assert get("/models") == get("/v1/models")
     idle = {"n_ctx": 256, "speculative": False, "is_processing": False}
     assert get("/slots") == [{"id": i, **idle} for i in range(4)]
-    for path in ("/props", "/lora-adapters"):  # nothing can be set while it runs
+    for path in ("/props",):  # nothing can be set while it runs
         assert server.error(405, path, {})["type"] == "invalid_request_error"
 
 

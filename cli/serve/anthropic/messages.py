@@ -16,7 +16,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from .. import errors
 from ..cache_usage import cache_usage
 from ..chats import arguments_of
-from ..client import Client, asked_by
+from ..client import Client
 from ..conversations import chat_of
 from ..endpoint import post
 from ..errors import RequestError
@@ -160,7 +160,8 @@ class MessageShape:
     def __init__(self, served: Served, body: MessagesRequest, answers: Answers) -> None:
         self._body = body
         (self.job,), (self._split,) = answers.jobs, answers.splits
-        self._head = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": served.name}
+        name = served.adapters.model_of(body.model)
+        self._head = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": name}
         self._begun, self._is_plain = False, answers.chat.is_plain
         self._blocks: list[str] = []  # kinds of the blocks so far; the last one is open
 
@@ -266,7 +267,7 @@ def _event(kind: str, **more: Any) -> str:
 
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
     """The next message of a conversation."""
-    answers = await prepared(request, answers_of, served.maker, body, asked_by(request, body))
+    answers = await prepared(request, answers_of, served.maker, body, served.client(request, body))
     body.warnings.extend(answers.notes)
     shape = MessageShape(served, body, answers)
     return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
@@ -274,7 +275,7 @@ async def messages(served: Served, request: Request, body: MessagesRequest) -> R
 
 async def count_tokens(served: Served, request: Request, body: CountRequest) -> Response:
     """The number of tokens of a conversation."""
-    n = await in_thread(request, n_tokens, served.maker, body, asked_by(request, body))
+    n = await in_thread(request, n_tokens, served.maker, body, served.client(request, body))
     return JSONResponse({"input_tokens": n})
 
 

@@ -10,6 +10,7 @@ from hybrid.infer.answers.drawing.probabilities import listed
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.answers.sampling.names import OTHER_NAMES
 from hybrid.infer.answers.sampling.requested import FIELDS, RANDOM_SEEDS
+from hybrid.infer.engine.applied import NONE
 
 from ..fields import AnswerFields
 from ..paused_json import Pausing
@@ -55,6 +56,7 @@ def generation_settings(served: Served, body: AnswerFields, job: Job) -> dict[st
         "n_probs": job.drawing.n_top or 0,
         "timings_per_token": body.timings_per_token,
         "post_sampling_probs": job.drawing.sampled,
+        "lora": [{"id": number, "scale": scale} for number, scale in (job.applied or NONE).scales],
     }
 
 
@@ -69,7 +71,7 @@ def whole_answer(
         "tokens": list(result.ids) if tokens else [],
         "id_slot": job.place,
         "stop": True,
-        "model": served.name,
+        "model": served.adapters.model_of(body.model),
         "tokens_predicted": len(result.ids),
         "tokens_evaluated": len(job.ids),
         "generation_settings": generation_settings(served, body, job),

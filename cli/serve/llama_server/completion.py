@@ -15,7 +15,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.encode import rendered_ids
 
 from .. import errors
-from ..client import Client, asked_by
+from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, ParseSpecial, Strict
@@ -235,7 +235,7 @@ def _at(answer: Any, path: str) -> Any:
 async def completion(served: Served, request: Request, body: NativeCompletionRequest) -> Response:
     """The continuations of the prompts."""
     body.n = body.n_cmpl or body.n
-    jobs = await prepared(request, completion_jobs, served.maker, body, asked_by(request, body))
+    jobs = await prepared(request, completion_jobs, served.maker, body, served.client(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 

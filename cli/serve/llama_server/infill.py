@@ -10,7 +10,7 @@ from starlette.responses import Response
 from hybrid.infer.answers.asking.infill import OtherFile, infill_prompt
 from hybrid.infer.answers.batch.batcher import Job
 
-from ..client import Client, asked_by
+from ..client import Client
 from ..endpoint import post
 from ..fields import Strict
 from ..in_thread import in_thread
@@ -74,7 +74,7 @@ def infill_jobs(maker: Maker, request: InfillRequest, whose: Client) -> list[Job
 async def infill(served: Served, request: Request, body: InfillRequest) -> Response:
     """The text of a gap."""
     body.n = body.n_cmpl or body.n
-    jobs = await in_thread(request, infill_jobs, served.maker, body, asked_by(request, body))
+    jobs = await in_thread(request, infill_jobs, served.maker, body, served.client(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 

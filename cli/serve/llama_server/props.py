@@ -11,7 +11,6 @@ from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.text.chat_template import special_tokens
 
 from .. import errors
-from ..client import asked_by
 from ..endpoint import get
 from ..pictures.prompts import MARKER
 from ..served import Served
@@ -93,7 +92,7 @@ async def slots(served: Served, request: Request) -> Response:
     n_parallel = served.answers.batcher.n_parallel
     if request.query_params.get("fail_on_no_slot") and len(running) >= n_parallel:
         return errors.response(503, "no slot is free")
-    owner = asked_by(request).owner
+    owner = served.client(request).owner
     return JSONResponse([_slot(served, index, running.get(index), owner) for index in range(n_parallel)])
 
 
@@ -126,19 +125,8 @@ def _slot(served: Served, index: int, job: Job | None, owner: bytes) -> dict[str
     }
 
 
-async def adapters(served: Served, _: Request) -> Response:
-    """The LoRA adapters that are applied to every answer."""
-    return JSONResponse(
-        [
-            {"id": index, "path": adapter.path.name, "scale": adapter.scale, "task_name": "", "prompt_prefix": ""}
-            for index, adapter in enumerate(served.answers.model.adapters)
-        ]
-    )
-
-
 ENDPOINTS = [
     get("/props", handler=props),
     get("/version", handler=about_version),
     get("/slots", handler=slots),
-    get("/lora-adapters", handler=adapters),
 ]

@@ -20,7 +20,7 @@ from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import StateError
 
 from .. import errors
-from ..client import SALT, asked_by
+from ..client import SALT
 from ..endpoint import Endpoint, json_of
 from ..errors import RequestError
 from ..fields import Strict
@@ -45,8 +45,9 @@ async def act(served: Served, request: Request) -> Response:
         return errors.response(501, "this server keeps no states. Start it with --state-dir")
     place = _place(served, request.path_params["id"])
     action = request.query_params.get("action")
-    owner = asked_by(request).owner
-    places, begin = Places(served.answers, owner), time.perf_counter()
+    whose = served.client(request)
+    owner = whose.text_owner
+    places, begin = Places(served.answers, owner, whose.applied), time.perf_counter()
     if action == "erase":
         n = await _when_idle(lambda: places.erase(place))
         return JSONResponse({"id_slot": place, "n_erased": n})

@@ -5,7 +5,6 @@ from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.text.literal_text import without_breaks
 
-from ..client import asked_by
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..in_thread import in_thread
@@ -21,14 +20,13 @@ class TemplateRequest(ConversationFields):
 
 async def apply_template(served: Served, request: Request, body: TemplateRequest) -> Response:
     """The prompt as text."""
-    chat = await in_thread(request, chat_of, served.maker, body, asked_by(request))
+    chat = await in_thread(request, chat_of, served.maker, body, served.client(request))
     return JSONResponse({"prompt": without_breaks(chat.written.text)})
 
 
 async def input_tokens(served: Served, request: Request, body: ChatRequest) -> Response:
     """The number of tokens of a chat prompt."""
-    body.check()
-    n = await in_thread(request, lambda: chat_of(served.maker, body, asked_by(request, body)).n_tokens)
+    n = await in_thread(request, lambda: chat_of(served.maker, body, served.client(request, body)).n_tokens)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": n})
 
 

@@ -33,6 +33,7 @@ class ModelEntry:
 
     name      in answers and lists
     aliases   other names; `*` and `?` stand for any characters
+    adapters  names of its LoRA adapters: `base:adapter` and the adapter's name alone also mean this model
     path      of the file; None: it is not known before the model is loaded
     opener    loads the model, with notes about that; the context's end unloads it
     pinned    it makes no room for others, and does not fall asleep
@@ -46,6 +47,7 @@ class ModelEntry:
     path: Path | None
     opener: Callable[[Reporter], AbstractContextManager[Served]]
     aliases: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
     pinned: bool = False
     idle: float | None = None
     served: Served | None = None
@@ -85,7 +87,19 @@ class ModelEntry:
         return max(self.measured, self.facts.nbytes + WORKING_BYTES)
 
     def is_called(self, name: str) -> bool:
-        """Whether the name is this model's: its own, one of its aliases, or its file's."""
+        """Whether the name is this model's: its own, one of its aliases, its file's, or that of an adapter."""
+        return self.canonical(name) is not None
+
+    def canonical(self, name: str) -> str | None:
+        """The name of this model, or of its adapter (`base:adapter`), that a request means; None: of another model."""
+        base, between, adapter = name.rpartition(":")
+        if self._is_base(name):
+            return self.name
+        if self.adapters and (name in self.adapters or (between and self._is_base(base))):
+            return f"{self.name}:{adapter}"
+        return None
+
+    def _is_base(self, name: str) -> bool:
         if name == self.name or any(fnmatchcase(name, alias) for alias in self.aliases):
             return True
         return self.path is not None and name in (self.path.name, self.path.stem, str(self.path))

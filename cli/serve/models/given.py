@@ -110,7 +110,8 @@ class GivenModels:
         if named.path is not None and facts_of(named.path).is_encoder:
             setup = replace(setup, keeping=replace(setup.keeping, state_dir=None))  # it keeps no texts
         opener: Callable[[Reporter], AbstractContextManager[Served]] = partial(opened, setup, named.name, self.settings)
-        entry = ModelEntry(named.name, named.path, opener, idle=self.idle)
+        adapters = tuple(each.name for each in setup.loading.adapters() if each.name)
+        entry = ModelEntry(named.name, named.path, opener, adapters=adapters, idle=self.idle)
         if table is not None:
             entry.aliases, entry.pinned = table.aliases, table.pinned
             entry.idle = self.idle if table.idle is None else table.idle

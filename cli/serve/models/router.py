@@ -135,6 +135,12 @@ class ModelRouter:
             return f"Near names: {', '.join(map(shown, near))}."
         return f"Here are: {', '.join(map(shown, known[:NEAR]))}{', ...' if len(known) > NEAR else '.'}"
 
+    def canonical(self, served: Served, name: str | None) -> str | None:
+        """The name of a served model, or of its adapter, that a request means by this name; the name itself where every
+        name means the one model."""
+        entry = next((entry for entry in self.entries if entry.served is served), None)
+        return name if entry is None or name is None else entry.canonical(name) or name
+
     # --- use ---
     async def use(self, request: Request, name: str | None) -> Served:
         """The model of a request until its end (`release`), loaded if it was asleep. RequestError: there is no such

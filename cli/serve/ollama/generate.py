@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from hybrid.infer.answers.batch.batcher import Job
 
 from ..chats import Split
-from ..client import Client, asked_by
+from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields
@@ -100,7 +100,7 @@ async def generate(served: Served, request: Request, body: OllamaGenerateRequest
     begun = time.monotonic()
     if not body.prompt and not body.images:
         return JSONResponse(loaded(served, body, response=""))
-    job, split = await in_thread(request, answer_of, served.maker, body, asked_by(request, body))
+    job, split = await in_thread(request, answer_of, served.maker, body, served.client(request, body))
     shape = GenerateShape(served, body, job, split, begun)
     shape.raw = body.raw
     splits = () if split is None else (split,)

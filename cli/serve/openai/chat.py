@@ -14,7 +14,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
 from ..chats import RequestChat, Split
-from ..client import Client, asked_by
+from ..client import Client
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..errors import RequestError
@@ -174,7 +174,7 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
-    answers = await prepared(request, answers_of, served.maker, body, asked_by(request, body))
+    answers = await prepared(request, answers_of, served.maker, body, served.client(request, body))
     body.warnings.extend(answers.notes)
     shape = ChatShape(served, body, answers)
     return await respond(

@@ -18,7 +18,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import UsageError
 
-from ..client import Client, asked_by
+from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, ParseSpecial
@@ -226,7 +226,7 @@ def _joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict
 
 async def completions(served: Served, request: Request, body: CompletionRequest) -> Response:
     """The continuations of the prompts."""
-    jobs = await prepared(request, completion_jobs, served.maker, body, asked_by(request, body))
+    jobs = await prepared(request, completion_jobs, served.maker, body, served.client(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 

@@ -17,7 +17,7 @@ from hybrid.quant.ggml.errors import shown
 
 from .. import errors
 from ..cached_conversations import check_pins
-from ..client import Client, asked_by
+from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
@@ -166,7 +166,7 @@ class ResponseShape:
             "object": "response",
             "background": body.background,
             "created_at": int(time.time()),
-            "model": served.name,
+            "model": served.adapters.model_of(body.model),
             "error": None,
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
@@ -357,7 +357,7 @@ async def responses(served: Served, request: Request, body: ResponsesRequest) ->
     """The answer to a text or a conversation."""
     if body.background and not body.store:
         raise RequestError("background needs store = true: the response is fetched later", param="background")
-    whose = asked_by(request, body)
+    whose = served.client(request, body)
 
     def asked() -> tuple[Answers, bytes]:
         before = _before(served, body, whose)

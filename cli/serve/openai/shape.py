@@ -49,7 +49,7 @@ class CompletionsShape:
         self._head = {
             "id": self.prefix + uuid.uuid4().hex,
             "created": int(time.time()),
-            "model": served.name,
+            "model": served.adapters.model_of(body.model),
             "system_fingerprint": f"b-{served.answers.model.fingerprint[:12]}",
         }
 

@@ -27,7 +27,7 @@ from hybrid.infer.memory.prefix_tree import Tokens
 from hybrid.quant.ggml.errors import HybridError
 
 from .. import errors
-from ..client import Client, asked_by
+from ..client import Client
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..fields import CacheSalt
@@ -105,7 +105,7 @@ async def looked_up(service: Service, texts: Sequence[Tokens], owner: bytes = b"
 
 async def costs(served: Served, request: Request, body: CostsRequest) -> Response:
     """For each conversation, its tokens and how many would be read."""
-    asking, prompts = asked_by(request, body), list[Tokens | str]()
+    asking, prompts = served.client(request, body), list[Tokens | str]()
     for conversation in body.conversations:
         if await request.is_disconnected():
             raise ClientDisconnect  # the page asks again when anything changes
@@ -115,7 +115,7 @@ async def costs(served: Served, request: Request, body: CostsRequest) -> Respons
             if served.answers.n_jobs:
                 await asyncio.sleep(time.perf_counter() - begin)
     texts = [ids for ids in prompts if not isinstance(ids, str)]
-    known = iter(await looked_up(served.answers, texts, asking.owner))
+    known = iter(await looked_up(served.answers, texts, asking.text_owner))
     told = [{"error": ids} if isinstance(ids, str) else _cost(len(ids), next(known)) for ids in prompts]
     return JSONResponse({"costs": told})
 

@@ -24,6 +24,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
 from ...faults import SidePath
+from ...memory.pins import OWNER_BYTES
 from ...text.encode import rendered_ids
 from .radix_tree import Node, RadixTree, Run
 
@@ -358,7 +359,6 @@ def _behind(tokenizer: "Tokenizer", before: str, rendered: str) -> str:
 # first characters of texts in the tree, which keep the kinds apart: rendered, plain, and both with an owner
 _KINDS = ("r", "p", "R", "P")
 _PLAIN = ("p", "P")
-OWNER_BYTES = 16
 
 
 def _kind(plain: bool, owner: bytes) -> str:

@@ -100,6 +100,7 @@ class Batcher:
             raise UsageError(
                 f"prompt_top = {job.prompt_top}, expected a number of tokens from 0 to {self.runner.n_vocab}."
             )
+        job.settle(self.runner)
 
     def check_prompt(self, ids: Sequence[int]) -> None:
         """The same check for the tokens of a prompt."""
@@ -123,7 +124,7 @@ class Batcher:
         """Gives the job a place at once, in a sequence that holds the beginning of its prompt and stays the caller's.
         Raises UsageError if the rest does not fit.
         """
-        n = len(seq.tokens)
+        n, job.applied, job.text_owner = len(seq.tokens), seq.applied, seq.owner
         if job.pictures:
             self.runner.pictures.add(*job.pictures)
         if n < len(job.ids):
@@ -397,8 +398,8 @@ class Batcher:
     def _seat(self, job: Job, held: Sequence[Job]) -> None:
         """Gives a job a sequence. held: see _join."""
         seq = TokenSequence(self.runner)
-        seq.owner = job.owner
         try:
+            seq.use(self.runner.applied if job.applied is None else job.applied, job.owner)
             answer = RunningJob(job, seq)
         except BaseException:
             seq.close(remember=False)  # nobody else knows it
@@ -448,11 +449,13 @@ class Batcher:
             answer.settle()
             return
         if job.place is not None and answer.seq.is_computed:
-            self.texts[job.place] = job.owner, list(answer.seq.tokens)
+            self.texts[job.place] = job.settle(self.runner), list(answer.seq.tokens)
         answer.seq.close(remember=job.remember)
         if (cache := self.runner.cache) is not None:
             pin = None if job.cancelled else job.pin
-            job.kept = KEPT.run(lambda: kept(cache, answer.seq.tokens, len(job.ids), pin, job.owner), lambda: None)
+            job.kept = KEPT.run(
+                lambda: kept(cache, answer.seq.tokens, len(job.ids), pin, answer.seq.owner), lambda: None
+            )
 
 
 def answer_all(model: LoadedModel, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
+from ...engine.applied import Applied
 from ...engine.pictures import Picture
 from ...faults import fault_text, is_fault, tell
 from ...guessers import Track
@@ -18,6 +19,7 @@ from ...memory.branches import Kept
 from ...memory.cache import LADDER
 from ...memory.hybrid import MOST_PIECES
 from ...memory.prefix_tree import common_beginning
+from ...runner import Runner
 from ...sequence import Sequence
 from ..drawing.context_shift import MARGIN, make_room
 from ..drawing.drawing import Drawing, EndReason, GenerationResult, TextPiece, TokenLogprobs
@@ -59,6 +61,8 @@ class Job:
     prompt_top  compute `prompt_logprobs`: for each token of the prompt its own and the prompt_top largest; the prompt
                 is then not taken from the cache. None: no logprobs
     owner     whose texts it may continue, and who owns its text (memory/prefix_tree.py)
+    applied   adapters that it is read with; None: the model's own when it is submitted
+    text_owner  the owner in the prompt cache, which keeps adapters apart; None: not submitted yet
     client    whose job it is: the waiting jobs of the client with the fewest running ones come first
     boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
     pin       True: the cache never gives up the prompt and its answer (memory/pins.py), if there is room; False: it
@@ -80,6 +84,8 @@ class Job:
     speculate: bool = False
     prompt_top: int | None = None
     owner: bytes = b""
+    applied: Applied | None = None
+    text_owner: bytes | None = None
     client: object = None
     boundaries: tuple[int, ...] = ()
     pin: bool | None = None
@@ -110,6 +116,13 @@ class Job:
     @property
     def result(self) -> GenerationResult:
         return self.drawing.result
+
+    def settle(self, runner: Runner) -> bytes:
+        """Sets `applied` and `text_owner` unless they are set; returns the latter."""
+        if self.text_owner is None:
+            self.applied = runner.applied if self.applied is None else self.applied
+            self.text_owner = runner.owner_with(self.owner, self.applied)
+        return self.text_owner
 
     def cancel(self) -> None:
         """Ends the answer at the next step, as "interrupt". `Batcher.cancel` also stops the current step."""

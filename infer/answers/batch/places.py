@@ -13,6 +13,7 @@ import numpy as np
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
+from ...engine.applied import Applied
 from ...memory import held_text
 from ...memory.cache import PromptCache
 from ...memory.saved_text import read_text
@@ -39,8 +40,12 @@ class Places:
     Each call waits for the service's thread, so do not call from there.
     """
 
-    def __init__(self, service: Service, owner: bytes = b"") -> None:
+    def __init__(self, service: Service, owner: bytes = b"", applied: Applied | None = None) -> None:
+        """applied: the adapters of the owner's texts; None: the model's own."""
         self.service, self.model, self.owner = service, service.model, owner
+        applied = self.model.runner.applied if applied is None else applied
+        self._fingerprint = self.model.runner.fingerprint(applied)
+        self._description = self.model.runner.description(applied)
 
     @property
     def cache(self) -> PromptCache:
@@ -61,7 +66,7 @@ class Places:
                 size = write_sequence(self.model, text.ids.tolist(), held_text.arrays(memory, text), path)
             else:
                 kept = memory.attention.described()
-                header = StateHeader(self.model.fingerprint, self.model.description, len(text.ids), keys_values=kept)
+                header = StateHeader(self._fingerprint, self._description, len(text.ids), keys_values=kept)
                 arrays = {"tokens": text.ids} | ({} if text.logits is None else {"logits": text.logits})
                 size = write_state(path, header, (arrays | held_text.arrays(memory, text)).items())
             return Carried(len(text.ids), size)
@@ -104,7 +109,7 @@ class Places:
             tokens, session = read_sequence(self.model, path)
             return np.asarray(tokens, np.int32), None, session
         with read_state(path) as state:
-            state.header.check_model(self.model.fingerprint, self.model.description, path)
+            state.header.check_model(self._fingerprint, self._description, path)
             saved = read_text(state, self.model.memory, self.model.n_vocab)
             if saved.computed is not None or not saved.tokens:
                 what = "tokens left its context" if saved.tokens else "it holds no computed tokens"

@@ -28,6 +28,7 @@ Code = Literal[
     "last",  # all is known but the logits after its last token, which is read for them
     "continues",  # it continues a known text from its end
     "new",  # no known text begins like it
+    "adapter",  # it is known, but was read with another adapter
     "differs",  # no known text continues like it
     "tokens",  # a known text continues with the same text in other tokens
     "picture",  # no known text continues with this picture
@@ -100,12 +101,27 @@ class Reasons:
         # look before the sequence takes room, for which texts may be given up
         array = tokens.astype(np.int32)
         cache, total = self._cache, len(ids)
-        found = REASONS.run(lambda: self._look(cache, array, seq.owner, tokenizer), lambda: None)
+        found = REASONS.run(lambda: self._with_another(cache, array, seq, tokenizer), lambda: None)
         n = seq.resume(ids)
         if found is None:
             return _whole(n, total) or _unexplained(n, total)
         return _whole(n, total) or REASONS.run(
             lambda: _explained(cache, array, seq.owner, found, n), lambda: _unexplained(n, total)
+        )
+
+    def _with_another(
+        self, cache: PromptCache, ids: npt.NDArray[np.int32], seq: TokenSequence, tokenizer: Tokenizer
+    ) -> _Known:
+        """The longest known prefix, and whether it goes on as a text that was read with another adapter."""
+        known = self._look(cache, ids, seq.owner, tokenizer)
+        families = dict(seq.runner.families)
+        before = next((owner for owner, made in families.items() if seq.owner in made), seq.owner)
+        others = {before, *families.get(before, ())} - {seq.owner}
+        n = max((cache.tree.match(ids, other)[1] for other in others), default=0)
+        return (
+            known
+            if n <= max(known.n, 1)
+            else _Known(known.n, "adapter", f"another adapter, or none, has read it up to token {n}")
         )
 
     def _look(self, cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, tokenizer: Tokenizer) -> _Known:
@@ -137,7 +153,7 @@ def _unexplained(n: int, total: int) -> Reuse:
 
 
 def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, known: _Known, n: int) -> Reuse:
-    at = n if known.code == "new" else known.n  # BOS begins every text: it is not a prefix
+    at = n if known.code == "new" else max(n, known.n)  # BOS begins every text: it is not a prefix
     total, reasons = len(ids), [known.reason] if known.n < len(ids) else []
     parts: list[tuple[Code, int]]
     # without recurrent layers a sequence can continue anywhere in the known text, whatever was given up before

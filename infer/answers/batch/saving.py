@@ -59,7 +59,9 @@ def model_key(model: LoadedModel) -> bytes:
     """16 bytes that stand for everything on which keys, values and states depend."""
     described = model.memory.attention.described()
     basis = [] if described is None else [json.dumps(described)]
-    return key_of(model.fingerprint, model.kv_type, *basis, model.precision, host().name, metadata.version("hybrid-lm"))
+    return key_of(
+        model.file.fingerprint, model.kv_type, *basis, model.precision, host().name, metadata.version("hybrid-lm")
+    )
 
 
 class Saver:

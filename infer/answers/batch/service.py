@@ -321,10 +321,13 @@ class Service:
         """Whether its text is being read from disk now: the job is taken after that."""
         assert self._store is not None
         for running, others in self._reading.items():
-            if running.owner == job.owner and common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
+            if running.owner == job.text_owner and common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
                 others.append(job)  # it may have all of it, or most
                 return True
-        if (fetch := self._store.begin(job.ids, job.owner)) is None:
+        fetch = self._store.begin(job.ids, job.settle(self.model.runner))
+        if fetch is None and job.applied is not None and (start := job.applied.start):
+            fetch = self._store.begin(job.ids[:start], job.owner)
+        if fetch is None:
             return False
         read = self._reader.submit(self._store.fetch, fetch)
         read.add_done_callback(lambda read: self._calls.put(_Call(lambda: self._has_read(fetch, read))))

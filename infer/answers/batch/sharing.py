@@ -36,7 +36,9 @@ def look_up(job: Job, seq: TokenSequence, reasons: "Reasons") -> None:
 
 def marks(job: Job, others: Iterable[Job]) -> list[int]:
     """Positions at which the job leaves checkpoints: for the others, and at its own boundaries."""
-    parts = Counter(common_beginning(job.tokens, other.tokens) for other in others if other.owner == job.owner)
+    parts = Counter(
+        common_beginning(job.tokens, other.tokens) for other in others if other.text_owner == job.text_owner
+    )
     least = max(job.n_known + 1, WORTH_SHARING)
     shared = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
     return shared + [n for n in job.boundaries if least <= n < len(job.ids)]
@@ -46,11 +48,11 @@ def is_being_read(job: Job, running: Sequence[RunningJob], cache: PromptCache | 
     """Whether a running job reads tokens that this job could share if it waits. n_beside: prompt tokens of a step."""
     if cache is None or not job.use_cache or job.prompt_top is not None or job.set_aside is not None:
         return False
-    beginning = cache.find(job.ids, job.owner)
+    beginning = cache.find(job.ids, job.text_owner or b"")
     known = beginning.position if beginning else 0
     for other in running:
         past = other.n_past
-        if not other.is_reading or other.job.owner != job.owner:
+        if not other.is_reading or other.job.text_owner != job.text_owner:
             continue
         n = common_beginning(job.tokens, other.job.tokens)
         # checkpoints still to come from which this job can continue

@@ -12,6 +12,7 @@ from random_checkpoints import CONFIGS
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert_lora
+from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
@@ -61,6 +62,13 @@ def test_keys_and_tensors(base: Path, thin: dict, tmp_path: Path) -> None:
     # heads of 32: rows j and j + 16 become neighbours
     turned = thin[Q][1].reshape(3, 2, 16, 4).swapaxes(1, 2).reshape(96, 4)
     np.testing.assert_array_equal(tensors[expected[1]], turned)
+
+
+def test_an_activated_adapter(base: Path, thin: dict, tmp_path: Path) -> None:
+    settings = {"alora_invocation_tokens": [5, 7, 5], "invocation_string": "<x>"}
+    convert_lora(peft_adapters.write(tmp_path / "a", thin, 6, **settings), tmp_path / "a.gguf", base=base)
+    assert read(tmp_path / "a.gguf")[0]["adapter.alora.invocation_tokens"].tolist() == [5, 7, 5]
+    assert Adapter.open((tmp_path / "a.gguf", 1.0), "llama").invocation == (5, 7, 5)
 
 
 @pytest.mark.parametrize("outtype", ["f16", "bf16"])
@@ -117,7 +125,9 @@ def test_experts_without_an_adapter_get_zeros(tmp_path: Path) -> None:
         ({"bias": "all"}, 'bias = "all" is not supported'),
         ({"fan_in_fan_out": True}, "fan_in_fan_out = true is not supported"),
         ({"modules_to_save": ["embed_tokens"]}, r"modules_to_save = \[\"embed_tokens\"\] is not supported"),
-        ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens = .* is not supported"),
+        ({"alora_invocation_tokens": [1, -2]}, r"alora_invocation_tokens = \[1, -2\], expected a list of tokens"),
+        ({"alora_invocation_tokens": "<x>"}, "alora_invocation_tokens = <x>, expected a list of tokens"),
+        ({"alora_invocation_string": "<x>"}, "alora_invocation_string is a text, expected alora_invocation_tokens"),
         ({"r": 8}, r"mlp\.down_proj has rank 4, adapter_config\.json says 8"),
         ({"lora_alpha": -1}, "lora_alpha = -1"),
         ({"alpha_pattern": {"q_proj": "much"}}, "q_proj = much, expected a positive number"),

@@ -53,5 +53,5 @@ def test_settings_name_all_samplers() -> None:
     from hybrid.infer.answers.sampling import SamplingParams
 
     theirs = {"temperature" if field.name == "temp" else field.name for field in fields(SamplingParams)}
-    own = {"tokens", "max_tokens", "stop", "logprobs", "schema", "regex", "choices", "grammar"}
+    own = {"tokens", "max_tokens", "stop", "logprobs", "schema", "regex", "choices", "grammar", "lora"}
     assert set(typing.get_type_hints(settings.Settings)) == theirs | own

@@ -30,6 +30,7 @@ FLAGS = {"-c", "-b", "-t", "--cpus", "--numa", "--exact", "--kv-type", "--lora"}
 LISTS = {("bench", "-t"), ("bench", "-b"), ("bench", "--kv-type")}  # several values to measure with
 OTHER = {("inspect", "-c"), ("gguf", "-c"), ("convert", "--lora")}  # load nothing
 OTHER |= {("eval", "-b")}  # texts, as lm_eval counts them
+OTHER |= {("serve", "--lora")}  # with names
 
 
 def _options() -> Iterator[tuple[str, Any]]:
@@ -102,6 +103,7 @@ def test_every_option_has_its_field() -> None:
         "n_seq_max",
         "n_ubatch",
         "beside",
+        "activated",
     }
 
 

@@ -13,6 +13,7 @@ from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.infer.answers.chat.tools import tools_of
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.engine.applied import NONE
 from hybrid.infer.guessers import Guessers
 from hybrid.infer.runner import Result, Work
 from hybrid.infer.step_costs import StepCosts
@@ -69,6 +70,7 @@ class FakeSequence:
     """Says the script, character by character, then </s>. Can go back to the end of a prompt or an answer."""
 
     slot, is_open, logits = 0, True, None
+    applied, owner = NONE, b""
 
     def __init__(self, model: "FakeModel") -> None:
         self.model, self.tokens, self.prefills = model, [], []  # type: tuple[FakeModel, list[int], list[str]]

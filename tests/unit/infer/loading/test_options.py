@@ -118,7 +118,7 @@ def test_what_a_config_may_not_say(values: Any, says: str) -> None:
 def test_there_and_back() -> None:
     adapters: Any = [(Path("x") / "a.gguf", np.float32(0.5)), "b.gguf"]
     number: Any = np.int32(77)
-    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters, 1 << 20, [3], "interleave")
+    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters, True, 1 << 20, [3], "interleave")
     assert all(getattr(options, f.name) != f.default for f in fields(options)), "every field is tried"
     assert LoadOptions.from_json(json.loads(json.dumps(asdict(options))), "m.json") == options
     assert hash(options) == hash(replace(options))

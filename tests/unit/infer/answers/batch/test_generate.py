@@ -73,7 +73,7 @@ class Scripted(Runner):
             shape=lambda n: n,
         )
         engine.memory.n_seq_max, engine.memory.attention = 1, SimpleNamespace(kind=SimpleNamespace(name="f32"))
-        super().__init__(engine, SimpleNamespace(tokenizer=tok))  # type: ignore[arg-type]
+        super().__init__(engine, SimpleNamespace(tokenizer=tok, adapters=[]))  # type: ignore[arg-type]
 
     def predict(self) -> np.ndarray:
         logits = np.zeros(257, np.float32)
