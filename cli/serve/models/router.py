@@ -79,7 +79,8 @@ class ModelRouter:
     @classmethod
     def of(cls, served: Served) -> "ModelRouter":
         """A server with one model, which is loaded already and stays the caller's."""
-        entry = ModelEntry(served.name, served.model.path, lambda _: _NotOurs(served), served=served)
+        names = tuple(adapter.name for adapter in served.adapters.names)
+        entry = ModelEntry(served.name, served.model.path, lambda _: _NotOurs(served), adapters=names, served=served)
         return cls([entry], served.settings, only=True)
 
     # --- names ---

@@ -62,21 +62,33 @@ def _entry(router: ModelRouter, entry: ModelEntry) -> dict[str, Any]:
     }
 
 
+def _adapter(router: ModelRouter, entry: ModelEntry, name: str) -> dict[str, Any]:
+    """An adapter, as a model whose parent is the base: vLLM's words."""
+    served = entry.served
+    number = None if served is None else served.adapters.named(name)
+    root = {} if served is None or number is None else {"root": served.adapters.file_name(number)}
+    return {**_entry(router, entry), "id": name, "aliases": [], "parent": entry.name, **root}
+
+
 async def models(router: ModelRouter, request: Request) -> Response:
-    """A list of all models. `reload`: looks for new files first."""
+    """A list of all models and their adapters. `reload`: looks for new files first."""
     if request.query_params.get("reload"):
         router.rescan()
-    entries = [_entry(router, entry) for entry in router.entries]
-    known = [
-        {"name": each["id"], "model": each["id"], "type": "model", "capabilities": each["capabilities"]}
-        for each in entries
-    ]
-    return JSONResponse({"object": "list", "data": entries, "models": known})
+    listed, known = list[dict[str, Any]](), list[dict[str, Any]]()
+    for entry in router.entries:
+        told = _entry(router, entry)
+        listed += [told, *(_adapter(router, entry, name) for name in entry.adapters)]
+        known.append({"name": entry.name, "model": entry.name, "type": "model", "capabilities": told["capabilities"]})
+    return JSONResponse({"object": "list", "data": listed, "models": known})
 
 
 async def model(router: ModelRouter, request: Request) -> Response:
-    """One model, by its name."""
-    return JSONResponse(_entry(router, router.named(request.path_params["name"])))
+    """One model or adapter, by its name."""
+    name = request.path_params["name"]
+    entry = router.named(name)
+    adapter = (entry.canonical(name) or "").removeprefix(f"{entry.name}:")
+    found = _adapter(router, entry, adapter) if adapter in entry.adapters else _entry(router, entry)
+    return JSONResponse(found)
 
 
 async def load(router: ModelRouter, _: Request, body: NamedModel) -> Response:
