@@ -33,6 +33,7 @@ COMMANDS = {
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or ask it once.",
     "serve": "Serve a model over HTTP, with OpenAI's, Anthropic's and ollama's APIs.",
+    "launch": "Set up a coding agent or editor for a model of `hybrid serve`.",
     "tokenize": "Show the tokens of a text.",
     "embed": "Make embeddings of texts, one vector per line.",
     "rerank": "Rank documents by how well they answer a query.",
