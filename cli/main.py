@@ -32,7 +32,7 @@ COMMANDS = {
     "inspect": "Show the contents of a GGUF file.",
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or ask it once.",
-    "serve": "Serve a model over HTTP, with OpenAI's, Anthropic's and ollama's APIs.",
+    "serve": "Serve models to clients of OpenAI, Anthropic and ollama.",
     "launch": "Set up a coding agent or editor for a model of `hybrid serve`.",
     "tokenize": "Show the tokens of a text.",
     "embed": "Make embeddings of texts, one vector per line.",
