@@ -31,6 +31,7 @@ FILES = (
     "docs/measure.md",
     "docs/commands.md",
     "docs/server.md",
+    "docs/clients.md",
     "docs/forms.md",
     "docs/config-fields.md",
     "benchmarks/RESULTS.md",
@@ -154,6 +155,26 @@ def chat_commands() -> str:
     shown = ((f"{name} {command.takes}".rstrip(), command.help) for name, command in COMMANDS.items() if command.help)
     lines = (f"| `{name}` | {what} |" for name, what in shown)
     return "\n".join(["| in the chat | what it does |", "|---|---|", *lines]) + "\n"
+
+
+def launched_clients() -> str:
+    """A table of the clients of `hybrid launch`."""
+    from hybrid.cli.launch.clients import CLIENTS
+    from hybrid.cli.launch.found_server import FoundServer
+
+    server, home, env = FoundServer("http://127.0.0.1:8080", "NAME", 65536), Path("/~"), {"HOME": "/~"}
+    with mock.patch.dict(os.environ, env, clear=True), mock.patch.object(Path, "home", return_value=home):
+        rows = [
+            (
+                f"`hybrid launch {name}`",
+                f"[{client.title}]({client.page})",
+                client.api,
+                ", ".join(f"`{str(file.path)[1:]}`" for file in client.files(server)),
+            )
+            for name, client in CLIENTS.items()
+        ]
+    head = ["| command | client | uses | `--write` changes |", "|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
 def shapes() -> str:
@@ -315,6 +336,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "role_mixes": role_mixes,
     "chat_commands": chat_commands,
     "prompts": prompts,
+    "launched_clients": launched_clients,
     "shapes": shapes,
     "server_limits": server_limits,
     "results": results,

@@ -74,7 +74,7 @@ def serve(
     ] = LogKind.PLAIN,
     sampling: Sampling,
 ) -> None:
-    """Serve models over HTTP, with OpenAI's, Anthropic's and ollama's APIs.
+    """Serve models to clients of OpenAI, Anthropic and ollama.
 
     Answers are computed together; each has exactly the bits that it would have alone. Text that a model has read once
     is not read again: the next request of a conversation continues from the prompt cache. Of several models, each is

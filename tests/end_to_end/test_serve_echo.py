@@ -187,7 +187,7 @@ def test_characters_in_several_tokens(server: Server) -> None:
 def test_what_is_refused_is_named(server: Server) -> None:
     for body, param, says in (
         ({"best_of": 3}, "best_of", "best_of = 3: this server gives all answers that it samples, n = 1"),
-        ({"suffix": "end"}, "suffix", "no models that fill in the middle of a text"),
+        ({"suffix": "end"}, "suffix", "suffix: this model fills in no gaps: its vocabulary has no token for"),
         ({"echo": "yes"}, "echo", "echo: Input should be a valid boolean"),
         ({"logprobs": 21, "echo": True}, "logprobs", "less than or equal to 20"),
     ):

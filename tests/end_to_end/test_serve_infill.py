@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tiny_models
 from filling_models import by_keys, by_text
-from http_server import Server, serving
+from http_server import WAIT, Server, serving
 
 from hybrid.cli.serve.jobs import Maker, ServerDefaults
 from hybrid.infer import LoadedModel
@@ -124,6 +124,23 @@ def test_suffix_by_openais_client(server: Server) -> None:
         with pytest.raises(BadRequestError) as refused:
             create(**{"prompt": "a", "suffix": "b", **asked, **more})  # type: ignore[arg-type]
         assert refused.value.param in ("suffix", "prompt")
+
+
+def test_suffix_by_ollamas_client(server: Server) -> None:
+    ollama = pytest.importorskip("ollama")
+    ids = ids_of(server, "<|fim_prefix|>int a = 1;<|fim_suffix|>return a;<|fim_middle|>")
+    want = post(server, "/completion", prompt=ids, n_predict=6, **GREEDY)["content"]
+    asked: dict[str, Any] = {"model": "tiny", "prompt": "int a = 1;", "suffix": "return a;"}
+    options = {"num_predict": 6, **GREEDY}
+    with ollama.Client(host=server.url, timeout=WAIT) as client:
+        answer = client.generate(**asked, options=options)
+        assert answer.response == want and answer.prompt_eval_count == len(ids) and answer.context is None
+        assert "".join(part.response for part in client.generate(**asked, options=options, stream=True)) == want
+        template = "<|fim_prefix|>{{ .Prompt }}<|fim_suffix|>{{ .Suffix }}<|fim_middle|>{{ .Response }}"
+        assert client.generate(**asked, template=template, options=options).response == want
+        assert "insert" in client.show("tiny").capabilities
+        with pytest.raises(ollama.ResponseError, match="suffix and system exclude each other"):
+            client.generate(**asked, system="Be brief.")
 
 
 def test_the_text_after_the_gap_first(model: LoadedModel) -> None:

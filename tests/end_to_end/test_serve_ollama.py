@@ -92,7 +92,8 @@ def test_raw_prompts_and_templates(server: Server, client: "ollama.Client") -> N
     wrong = refused(server, 400, "/api/generate", prompt="x", raw=True, system="y")
     assert wrong == "raw mode does not support template, system, or context"
     assert "{{ range .Messages }}" in refused(server, 400, "/api/generate", prompt="x", template="{{range .Messages}}")
-    assert "suffix" in refused(server, 400, "/api/generate", prompt="x", suffix="y")
+    wrong = refused(server, 400, "/api/generate", prompt="x", suffix="y")
+    assert wrong.startswith("suffix: this model fills in no gaps: ")
     assert "outside this model's vocabulary" in refused(server, 400, "/api/generate", prompt="x", context=[10**6])
 
 

@@ -67,6 +67,8 @@ def capabilities(served: Served) -> list[str]:
             can.append("thinking")
     if served.sees:
         can.append("vision")
+    if not served.model.tokenizer.vocabulary.fill.missing:
+        can.append("insert")
     return can if stated_pooling(served.model.gguf) is None else [*can, "embedding"]
 
 

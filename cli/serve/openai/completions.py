@@ -55,7 +55,9 @@ def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> 
         most = FEW
     prompts: Sequence[Prompt | list[int]]
     if request.suffix:
-        prompts = _with_gap(maker, request, request.suffix)
+        if request.echo:
+            raise RequestError("echo and suffix exclude each other", param="suffix")
+        prompts = gap_prompts(maker, request.prompt, request.suffix)
     else:
         prompts = maker.prompts(
             request.prompt, whose, plain=not request.parse_special, add_special=request.add_special_tokens
@@ -67,11 +69,9 @@ def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> 
     return jobs
 
 
-def _with_gap(maker: Maker, request: CompletionRequest, suffix: str) -> list[list[int]]:
-    """The prompts, with the suffix after a gap. RequestError, UsageError: that cannot be."""
-    if request.echo:
-        raise RequestError("echo and suffix exclude each other", param="suffix")
-    tokenizer, given = maker.model.tokenizer, request.prompt
+def gap_prompts(maker: Maker, given: Any, suffix: str) -> list[list[int]]:
+    """The prompts of a request, with the suffix after a gap. RequestError, UsageError: that cannot be."""
+    tokenizer = maker.model.tokenizer
     try:
         check_fill(tokenizer)
     except UsageError as error:

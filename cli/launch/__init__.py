@@ -1,0 +1,1 @@
+"""Settings of other programs that use a model of `hybrid serve`."""
