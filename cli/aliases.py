@@ -49,15 +49,19 @@ OPTIONS = {
 }  # fmt: skip
 # values that have another name here, by option
 VALUES = {"--format": {"json": '{"type":"object"}'}, "--think": {"true": "on", "false": "off"}}
+# of these options -cnv also asks for a chat after the prompt, unless one answer is asked for
+CHAT, CHATS, ONE_ANSWER = "--chat", ("-cnv", "--conversation"), ("-st", "--single-turn")
 MODEL = ("-m", "--model", "-hf", "-hfr", "--hf-repo")  # the value is the argument MODEL
 ANY = ("*",)
+GPU = ("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device")
+WITHOUT_GPU = ("0", "none")  # values of these options that ask for what is done anyway: no note
 # options without effect here: the values that may follow (ANY: one of any kind), and why
 IGNORED: dict[str, tuple[tuple[str, ...], str]] = {
-    **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device"), (ANY, "there is no GPU here")),
+    **dict.fromkeys(GPU, (ANY, "there is no GPU here")),
     **dict.fromkeys(("--mmproj-offload", "--no-mmproj-offload"), ((), "there is no GPU here")),
     **dict.fromkeys(("-fa", "--flash-attn"), (("on", "off", "auto"), "attention never stores its scores")),
     **dict.fromkeys(("-i", "--interactive"), ((), "a chat is interactive")),
-    **dict.fromkeys(("-st", "--single-turn"), ((), "a prompt gets one answer, and a chat many")),
+    **dict.fromkeys(ONE_ANSWER, ((), "a prompt gets one answer, and a chat many")),
     **dict.fromkeys(
         ("--color", "-co", "--simple-io", "--log-disable", "--perf", "--no-perf"), ((), "output is the same")
     ),
@@ -106,7 +110,7 @@ def translated(params: Sequence[Any], args: Sequence[str], path: str) -> Transla
             line.written += [arg, *line.rest]
             break
         line.read(arg)
-    return Translated(line.model + line.keys_values() + line.written, line.ignored)
+    return Translated(line.model + line.keys_values() + line.chat() + line.written, line.ignored)
 
 
 class _Line:
@@ -119,6 +123,7 @@ class _Line:
         self.model: list[str] = []
         self.ignored: dict[str, str] = {}
         self.kv: dict[str, str] = {}
+        self.chats = False
 
     def read(self, arg: str) -> None:
         """Translates `arg`, and takes the values that follow it."""
@@ -131,7 +136,7 @@ class _Line:
         elif dashed in self.aliases:
             self._alias(dashed, equals, value)
         elif self.known and dashed in IGNORED:
-            self._ignore(name, dashed, equals)
+            self._ignore(name, dashed, equals, value)
         elif self._is_short(arg):
             self.written += [arg, *self._values(arg[:2], arg[2:])]
         else:
@@ -144,6 +149,7 @@ class _Line:
         self.written += [name + equals + value, *values]
 
     def _alias(self, alias: str, equals: str, value: str) -> None:
+        self.chats |= alias in CHATS
         if (ours := self.aliases[alias]) == "MODEL":
             self.model.append(value if equals else self._required(alias))
             return
@@ -158,11 +164,16 @@ class _Line:
         pairs = [k if k == v else f"{k}/{v}" for k in keys for v in values]
         return ["--kv-type", ",".join(pairs)] if self.kv else []
 
-    def _ignore(self, name: str, dashed: str, equals: str) -> None:
-        values, self.ignored[name] = IGNORED[dashed]
-        if values is ANY and not equals:
-            self._required(name)
-        elif values is not ANY and not equals and self.rest and self.rest[0] in values:
+    def chat(self) -> list[str]:
+        """The option for a chat after the prompt, if llama.cpp's options ask for one."""
+        return [CHAT] if self.chats and CHAT in self.known and not self.ignored.keys() & set(ONE_ANSWER) else []
+
+    def _ignore(self, name: str, dashed: str, equals: str, value: str) -> None:
+        values, why = IGNORED[dashed]
+        value = self._required(name) if values is ANY and not equals else value
+        if dashed not in GPU or value not in WITHOUT_GPU:
+            self.ignored[name] = why
+        if values is not ANY and not equals and self.rest and self.rest[0] in values:
             self.rest.popleft()
 
     def _values(self, name: str, given: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,9 @@ class TensorJob:
     stored: tuple[StoredTensor, ...]
 
 
+_ENDING = re.compile(r"(For[A-Z]\w*|LMHeadModel|Model)$")
+
+
 @dataclass(frozen=True)
 class PreparedConversion:
     """A plan, and all that is needed to carry it out."""
@@ -77,12 +81,25 @@ def family_of(config: Config) -> tuple[type[Family], str]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise config.wrong("architectures", "a list of names")
     if names[0] not in ARCHITECTURES:
-        near = ", ".join(difflib.get_close_matches(names[0], ARCHITECTURES, n=3))
+        near = ", ".join(near_architectures(names[0]))
         raise UnsupportedError(
             f"{config.where}: the architecture {shown(names[0])} is not supported{near and f'; near it are {near}'}.",
             remedy=Remedy.LIST_ARCHITECTURES,
         )
     return ARCHITECTURES[names[0]], names[0]
+
+
+def near_architectures(name: str) -> list[str]:
+    """Known names like this one, without the endings that most names have."""
+    stems: dict[str, list[str]] = {}
+    for known in ARCHITECTURES:
+        stems.setdefault(_stem(known), []).append(known)
+    found = difflib.get_close_matches(_stem(name), stems, n=3, cutoff=0.6)
+    return [known for stem in found for known in stems[stem]][:3]
+
+
+def _stem(name: str) -> str:
+    return _ENDING.sub("", name).lower()
 
 
 def has_tower(source: Path | str) -> bool:

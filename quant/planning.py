@@ -128,9 +128,10 @@ def plan_source(
         decision = decisions[t.name]
         again = is_quantized(t.type) and is_quantized(decision.type) and decision.type is not t.type
         if again and not allow_requantize and not keeps_ternary(t.type, decision.type):
+            wanted = decision.type.name if options and options.copy else kind.name
             raise UsageError(
-                f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {decision.type.name} made from it is "
-                "worse than from the original. Start from the F32, F16 or BF16 file.",
+                f"{shown(source.path)}: {shown(t.name)} is {t.type.name} already; {wanted} made from it is worse than "
+                "from the original. Start from the F32, F16 or BF16 file.",
                 remedy=Remedy.ALLOW_REQUANTIZE,
             )
         if decision.type is not t.type and needs_importance(t.name, decision.type, kind):

@@ -49,6 +49,7 @@ class Start:
     in_template  put messages into the model's chat template, or into `chat_template` (see `chosen_template`)
     is_bundled   no model was named
     eyes         read pictures for the model; pictures: of the first message
+    first        the first message; None: it is typed
     """
 
     answers: AnswerOptions = field(default_factory=AnswerOptions)
@@ -63,6 +64,7 @@ class Start:
     most_continued: int = -1
     eyes: ModelEyes | None = None
     pictures: Sequence["SeenPicture"] = ()
+    first: str | None = None
 
 
 def chat(model: "LoadedModel", start: Start) -> None:
@@ -109,7 +111,7 @@ def chat(model: "LoadedModel", start: Start) -> None:
     conversation.ask(start.asking.over(conversation.asked))
     session.keeper = saved_chats.Keeper(conversation, path, among_chats=start.state is None)
     try:
-        session.loop()
+        session.loop(start.first)
         _keep(session, model, start)
     finally:
         if session.conversation.model is not model:

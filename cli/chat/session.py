@@ -95,14 +95,18 @@ class ChatSession:
         self.on_command_line = {f.name for f in fields(Sampling) if is_given(getattr(self.sampling, f.name))}
         self.on_command_line |= {N_PREDICT} if self.most_is_given else set()
 
-    def loop(self) -> None:
-        """Reads, answers and runs commands until the user leaves."""
+    def loop(self, first: str | None = None) -> None:
+        """Reads, answers and runs commands until the user leaves. first: a message that is not read but shown."""
         interrupted = False  # Ctrl-C was the last input
         while True:
             try:
                 if interrupted:
                     console.paragraph("press Ctrl-C again to leave; Ctrl-D and /exit leave also")
-                text = self.read(self.prompt)
+                if first is None:
+                    text = self.read(self.prompt)
+                else:
+                    text, first = first, None
+                    _print_past(f"{self.prompt}{text}")
             except EOFError:
                 return
             except KeyboardInterrupt as interrupt:

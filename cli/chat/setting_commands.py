@@ -15,9 +15,11 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError, shown
 from .. import aliases, console
 from ..options.sampling_options import Sampling
 from ..terminal.line_editing import Words
+from .request_commands import system, think
 from .session import N_PREDICT, ChatSession, is_given
 
 DEFAULT = "default"  # the value that resets a setting to the model's default
+_COMMANDS = {"system": (system, ""), "think": (think, "on"), "nothink": (think, "off")}
 _SWITCH = {"on": True, "off": False}
 _EXCLUDES = {"temp": "greedy", "greedy": "temp"}
 _NOT_GIVEN: dict[str, dict[str, Any]] = {"temp": {"temp": None}, "greedy": {"greedy": False}}
@@ -31,8 +33,13 @@ def names() -> dict[str, str]:
 
 
 def set_(chat: ChatSession, argument: str) -> None:
-    """Prints all settings or one, or changes one. The word `parameter` before a name is skipped, as ollama has it."""
+    """Prints all settings or one, or changes one. ollama's words: `parameter` before a name is skipped, `system TEXT`,
+    `think` and `nothink` are commands of their own here."""
     name, _, text = argument.removeprefix("parameter ").partition(" ")
+    if name in _COMMANDS:
+        command, always = _COMMANDS[name]
+        command(chat, always or text.strip())
+        return
     if not name:
         console.note("\n".join(_lines(chat)))
         return

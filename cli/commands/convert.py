@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from ..options.cluster_options import Cluster, cluster_address
@@ -30,6 +30,10 @@ def convert(
             help="Folder with config.json and weights, a file of weights in such a folder, or ORG/NAME on Hugging "
             "Face.",
         ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="OUT.gguf", help="File to write, as with -o; needs DIR|FILE before it."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -98,6 +102,7 @@ def convert(
     """
     from hybrid.pipeline import models
 
+    output = output_of(target, output)
     if list_architectures:
         show_architectures(as_json)
         return
@@ -130,6 +135,20 @@ def convert(
         return
     how["split_max_size"] = max_bytes(split_max_size)
     write(source, output, how, cluster_address(cluster), verify=verify, as_json=as_json)
+
+
+def output_of(target: Path | None, output: Path | None) -> Path | None:
+    """The file to write. UsageError: two files, or an argument that is no name of a GGUF file."""
+    if target is None:
+        return output
+    if output is not None:
+        raise UsageError(f"OUT.gguf ({shown(target)}) and -o ({shown(output)}) are both given. Use one of them.")
+    if target.suffix.lower() != ".gguf":
+        raise UsageError(
+            f"OUT.gguf: {shown(target)} does not end in .gguf. A file of another name is given with -o, a type with "
+            "--outtype."
+        )
+    return target
 
 
 def show_architectures(as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from ..options import model_argument, text_options
@@ -47,7 +47,8 @@ def imatrix(
         typer.Option(
             "-o",
             "--output",
-            help="File to write. A name that ends in .dat gets llama.cpp's older format, which is not GGUF.",
+            help="File to write. Default for a text: MODEL-imatrix.gguf in this folder. A name that ends in .dat gets "
+            "llama.cpp's older format, which is not GGUF.",
             show_default=False,
         ),
     ] = None,
@@ -86,7 +87,7 @@ def imatrix(
     if file is None and not in_file:
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
-        raise UsageError("-o FILE is missing: where to write the importance matrix.")
+        output = default_name(model, resume=resume)
     machine.pinning.check(cluster)
     total = Imatrix()
     for path in in_file or ():
@@ -106,6 +107,18 @@ def imatrix(
         console.note(f"{output}: {matrices}")
     if show_statistics or as_json:
         _show(total, as_json)
+
+
+def default_name(model: Path | None, *, resume: bool) -> Path:
+    """The file to write if none is named; a note says so. UsageError: it exists, and is not continued."""
+    from hybrid.pipeline import models
+
+    name = models.name_of(model).rpartition("/")[2].replace(":", "-")
+    found = Path(f"{name}-imatrix.gguf")
+    if found.exists() and not resume:
+        raise UsageError(f"{shown(found)} exists already. --resume continues it, -o FILE writes another file.")
+    console.note(f"the importance matrix is written to {found} (-o FILE: another)")
+    return found
 
 
 def _collected(

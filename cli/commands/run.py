@@ -154,7 +154,7 @@ def run(
         for_one = {
             "PROMPT": words, "-p": given.prompt, "--state": state, "--continue": kept.go_on, "--json": as_json,
             "--system": framing.system, "--raw": framing.raw is True, "--no-raw": framing.raw is False,
-            "--chat-template": framing.chat_template, "--image": images.image,
+            "--chat-template": framing.chat_template, "--image": images.image, "--chat": given.chat,
         }  # fmt: skip
         _refuse(for_one, "does not go with")
     else:
@@ -173,7 +173,8 @@ def run(
     kept.check()
     asks = replace(asking(thoughts, tools), parse_special=framing.parse_special is True)
     framing.check(asks)
-    probabilities.check(in_chat=many is None and text is None)
+    in_chat = many is None and (text is None or given.begins_chat(as_json=as_json))
+    probabilities.check(in_chat=in_chat)
     answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
     options = load_options(machine, precision, checkpoints, n_ctx=n_ctx, lora=lora)
     n_texts = 1 if many is None else batch.parallel or PARALLEL
@@ -183,10 +184,11 @@ def run(
     ):
         if many is not None:
             plain = framing.parse_special is False
-            answer_file(loaded, PromptFile(many, answers, batch, asks, options, address, plain=plain, eyes=eyes))
-        elif text is None:
+            file = PromptFile(many, answers, batch, asks, options, address, plain=plain, eyes=eyes)
+            answer_file(loaded, replace(file, is_bundled=model is None))
+        elif text is None or in_chat:
             seen = [eyes.read(data, name) for name, data in pictures]
-            _chat(loaded, framing, kept, answers, options, asks, eyes, seen, is_bundled=model is None)
+            _chat(loaded, framing, kept, answers, options, asks, eyes, seen, text, is_bundled=model is None)
         else:
             special = framing.parse_special is not False
             one = OneText(text, answers, state, as_json, parse_special=special, images=pictures)
@@ -205,10 +207,11 @@ def _chat(
     asks: Asking,
     eyes: "ModelEyes",
     seen: "Sequence[SeenPicture]",
+    first: str | None,
     *,
     is_bundled: bool,
 ) -> None:
-    """Chats in the terminal. seen: the pictures of the first message."""
+    """Chats in the terminal. seen: the pictures of the first message, `first`; None: it is typed."""
     from ..chat.opening import Start, chat
 
     start = Start(
@@ -224,6 +227,7 @@ def _chat(
         most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
         eyes=eyes,
         pictures=seen,
+        first=first,
     )
     chat(model, start)
 
@@ -285,6 +289,7 @@ class PromptFile:
     asking   tools and thoughts for lines that do not set them
     plain    see PromptBatch
     eyes     read the pictures of messages
+    is_bundled  no model was named
     options  how the model was loaded; the workers of `cluster`, which answer instead of this process, load it likewise
     """
 
@@ -296,6 +301,7 @@ class PromptFile:
     cluster: ClusterAddress | None = None
     plain: bool = False
     eyes: "ModelEyes | None" = None
+    is_bundled: bool = False
 
 
 def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
@@ -340,6 +346,15 @@ def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked
     if asked.eyes is not None and asked.cluster is None:  # a cluster's workers have other files
         pictures = LinePictures(asked.eyes, asked.file.parent)
     prompts = read_prompts(lines, shown(asked.file), batch.model, form, batch.forms, asked.asking.over(), pictures)
+    if (
+        not asked.is_bundled
+        and batch.model.chat_template is not None
+        and (n := sum(prompt.chat is None for prompt in prompts))
+    ):
+        console.note(
+            f'{n} of {len(prompts)} prompts are continued as they stand; {{"messages": [{{"role": "user", "content": '
+            "TEXT}]} is answered in the chat template, as -p TEXT is"
+        )
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:

@@ -41,6 +41,14 @@ class Given:
         ),
     ] = None
 
+    chat: Annotated[
+        bool, typer.Option("--chat", help="In a terminal: begin a chat with the message, instead of answering it once.")
+    ] = False
+
+    def begins_chat(self, *, as_json: bool) -> bool:
+        """Whether the text is the first message of a chat."""
+        return self.chat and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+
     @property
     def many(self) -> Path | None:
         """The file of prompts, or None for one text or a chat."""

@@ -107,6 +107,18 @@ def test_another_template(cli: Cli, short: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_file_of_prompts_says_what_it_does(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+    """Of a model with a template, which would answer -p."""
+    path = tmp_path / "prompts.jsonl"
+    message = '{"messages": [{"role": "user", "content": "Hello"}]}'
+    for lines, n in (('{"prompt": "Once"}\n' + message, "1 of 2 prompts are continued as they stand"), (message, "")):
+        path.write_text(lines)
+        code, _, err = cli("run", files["q8_0"], "-f", path, *GREEDY)
+        assert code == 0 and (n in err) and ("as -p TEXT is" in err) == bool(n)
+    path.write_text('"Once"')
+    assert "as they stand" not in cli("run", "-f", path, *GREEDY)[2], "the bundled model continues -p too"
+
+
 def test_the_bundled_model_continues(cli: Cli, files: dict[str, Path]) -> None:
     raw = ok(cli("run", "-p", "A cache", *GREEDY))
     assert raw == ok(cli("run", "--raw", "-p", "A cache", *GREEDY))

@@ -40,6 +40,15 @@ def test_convert_reports_and_leaves_only_the_file(cli: Cli, bundled: Path, tmp_p
         assert gguf.get("general.file_type") == 1
 
 
+def test_convert_with_the_file_as_its_second_argument(cli: Cli, bundled: Path, tmp_path: Path) -> None:
+    target = tmp_path / "model.gguf"
+    ok(cli("convert", bundled, target, "--vocab-only"))
+    assert list(tmp_path.iterdir()) == [target]
+    assert "and -o" in failed(cli("convert", bundled, target, "-o", target), code=2)
+    assert "a type with --outtype" in failed(cli("convert", bundled, "q8_0"), code=2)
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_convert_dry_run_writes_nothing(cli: Cli, bundled: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     out = ok(cli("convert", bundled, "--dry-run"))

@@ -201,7 +201,9 @@ def test_quantize_refuses(cli: Cli, files: dict[str, Path], tmp_path: Path, opti
     assert list(tmp_path.iterdir()) == []
 
 
-def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+def test_imatrix(
+    cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Collected in one or two runs, merged, shown, used."""
     whole, parts, both = (tmp_path / f"{name}.gguf" for name in ("whole", "parts", "both"))
     measure = ("imatrix", files["bf16"], "-f", prose, "-c", "64", "-b", "64")
@@ -221,6 +223,13 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
     np.testing.assert_allclose(
         Imatrix.read(both).entries["blk.0.ssm_in.weight"].sums, 2 * a.entries["blk.0.ssm_in.weight"].sums, rtol=1e-6
     )
+    monkeypatch.chdir(tmp_path)
+    own = f"{files['bf16'].stem}-imatrix.gguf"
+    said = cli(*measure, "--chunks", 1)
+    assert said[0] == 0 and f"the importance matrix is written to {own}" in said[2]
+    assert "exists already. --resume continues it" in failed(cli(*measure, "--chunks", 2), code=2)
+    ok(cli(*measure, "--chunks", 2, "--resume"))
+    assert Imatrix.read(tmp_path / own).chunk_count == 2
     rows = json.loads(ok(cli("imatrix", "--in-file", whole, "--json")))
     shown = next(row for row in rows if row["name"] == "blk.2.attn_q.weight")
     assert shown["n"] == 256 and 0 < shown["evenness"] < 1 and shown["similarity"] is None
@@ -237,7 +246,6 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
     for says, args in {
         "other.gguf is of another model: this one has no tensor blk.0.attn_q": (*measure, "-o", other, "--resume"),
         "nothing to do": ("imatrix",),
-        "-o FILE is missing": measure,
         "only that text and chunk size can be added to it": (
             "imatrix",
             files["bf16"],

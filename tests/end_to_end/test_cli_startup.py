@@ -45,7 +45,7 @@ PLAIN = {
     "infer.text", "infer.text.encode", "infer.text.literal_text", "infer.text.stops",
     "infer.text.tokenizer", "infer.text.tokenizer.base",
     "infer.text.tokenizer.sentencepiece_model",
-    "infer.text.tokenizer.special", "infer.text.tokenizer.vocabulary",
+    "infer.text.tokenizer.fill", "infer.text.tokenizer.special", "infer.text.tokenizer.vocabulary",
 }  # fmt: skip
 FLOOR = "quant.ggml."
 HEAVY = ("jinja2", "llguidance", "numba", "prompt_toolkit", "pydantic", "pygments", "rich", "starlette", "tokenizers")

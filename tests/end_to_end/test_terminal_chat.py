@@ -145,6 +145,18 @@ def test_a_template_that_is_not_used(run: Run, chatting: Path) -> None:
     assert "continued" not in t.text
 
 
+def test_a_chat_that_begins_with_a_prompt(run: Run, chatting: Path) -> None:
+    """llama-cli's -cnv -p; the prompt is shown as if it was typed, and is not repeated."""
+    t = run(chatting, "-cnv", "-p", "a b c", "--greedy", "-n", 3)
+    t.shows("(/set n-predict N)")
+    t.until(lambda: t.lines[-1] == ">")
+    assert t.lines.count("> a b c") == 1
+    t.type("/tree", ENTER)
+    t.shows("1 a b c")
+    t = run(chatting, "-cnv", "-st", "-p", "a b c", "--greedy", "-n", 3)
+    assert t.ends() == 0 and "/help lists commands" not in t.text
+
+
 def test_ctrl_d_while_the_model_loads_leaves(run: Run, chatting: Path) -> None:
     t = run(chatting, more="import time; time.sleep(0.5)")
     t.type(CTRL_D)

@@ -21,7 +21,8 @@ def translated(command: str, *args: str) -> aliases.Translated:
         ("run", "-p Hi --model=m.gguf", "m.gguf -p Hi"),
         ("run", "-hf org/m:Q8_0 --ctx-size 64", "org/m:Q8_0 --ctx 64"),
         ("run", "--temperature=0 --max_tokens 5", "--temp=0 --n-predict 5"),
-        ("run", "-sys Hello -cnv", "--system Hello --no-raw"),
+        ("run", "-sys Hello -cnv", "--chat --system Hello --no-raw"),
+        ("run", "--template -p Hi -ngl 0 --device=none", "--no-raw -p Hi"),
         ("run", "-no-cnv -s 3", "--raw --seed 3"),
         ("run", "-ctk f16 -ctv f16", "--k-type f16 --v-type f16"),
         ("inspect", "-ctk q8_0 -ctv q8_0", "--kv-type q8_0"),
@@ -53,6 +54,8 @@ def test_other_programs_names(command: str, given: str, ours: str) -> None:
         ("-fa -p Hi", "-p Hi", FA),
         ("-v --keepalive 5m -n 3", "-n 3", "-v is ignored: figures are always printed; "
          "--keepalive is ignored: a model stays loaded until its command ends"),
+        ("-st -cnv -p Hi", "--no-raw -p Hi", "-st is ignored: a prompt gets one answer, and a chat many"),
+        ("-ngl=1 -dev none", "", "-ngl is ignored: there is no GPU here"),
         ("-fa on --no-mmap", "", f"{FA}; --no-mmap is ignored: weights are always mapped"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 import random_heads
 from safetensors.numpy import load_file, save_file
 
-from hybrid.convert.plan import PreparedConversion, prepare
+from hybrid.convert.plan import PreparedConversion, near_architectures, prepare
 from hybrid.quant.ggml.errors import CheckpointError
 
 WEIGHTS = "model.safetensors"
@@ -71,3 +71,12 @@ def test_the_first_of_two_heads_stays(tmp_path: Path) -> None:
         same(rest, one)
         assert f"{LEFT_OUT} the checkpoint lacks tensor {lost} of it" in rest.plan.notes
     assert prepared(without(folder, first + "hnorm.weight")).family.n_heads_ahead == 0
+
+
+def test_names_like_an_unknown_one() -> None:
+    """The endings that most names have do not count."""
+    assert near_architectures("Lfm2VlFoo")[0] == "Lfm2VlForConditionalGeneration"
+    assert near_architectures("Lfm2VLForCausalLM")[0] == "Lfm2VlForConditionalGeneration"
+    assert near_architectures("Gpt3LMHeadModel")[0] == "GPT2LMHeadModel"
+    assert len(near_architectures("Qwen5ForCausalLM")) == 3
+    assert near_architectures("WhisperForConditionalGeneration") == near_architectures("ForCausalLM") == []

@@ -30,7 +30,7 @@ def chat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ChatSession:
     [
         ("/th", {"/think"}),
         ("/t", {"/tree", "/tools", "/think"}),
-        ("/s", {"/switch", "/system", "/set", "/skip", "/save", "/stats"}),
+        ("/s", {"/switch", "/system", "/set", "/skip", "/save", "/show", "/stats"}),
         ("/think o", {"on", "off"}),
         ("/tree x", set()),
         ("/nothing x", set()),
