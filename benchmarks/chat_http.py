@@ -31,7 +31,7 @@ FREELY = {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}
 GREEDY = {"temperature": 0}
 FREE_TURNS = (2, 5, 8)
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,14 @@ class Known:
         text = self._render(messages)
         n = max((common(text, known) for known in self._texts), default=0)
         if n == 0:
-            return len(rendered_ids(self._tokenizer, text))
+            return len(rendered_ids(self._tokenizer, self.whole(text)))
         after_answer = any(len(known) == n for known in self._texts if text.startswith(known))
-        rest = self._tokenizer.encode(text[n:], add_special=False, parse_special=True, continues=True)
+        rest = self._tokenizer.encode(self.whole(text[n:]), add_special=False, parse_special=True, continues=True)
         return len(rest) + after_answer  # its last token was sampled, but not processed
+
+    def whole(self, text: str) -> str:
+        """A part of a rendered text as the model reads it."""
+        return text
 
     def add(self, messages: Messages, answer: str) -> None:
         """Add the answer as generated, and as the template renders it when sent back: many strip whitespace."""
@@ -93,7 +97,7 @@ class Client:
         return [*messages, {"role": "assistant", "content": answer}]
 
 
-def said(text: str) -> dict[str, str]:
+def said(text: str) -> dict[str, Any]:
     """A message of the user."""
     return {"role": "user", "content": text}
 

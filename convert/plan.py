@@ -22,7 +22,7 @@ from .checkpoint.dequantized import DequantizedTensor, values_only
 from .checkpoint.folded import Folding
 from .checkpoint.integers import as_integers
 from .checkpoint.product import product
-from .checkpoint.quantized import method, plain
+from .checkpoint.quantized import method, original_names, plain
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can, tower_notes
 from .general import general_keys, output_name, sampling_keys
@@ -109,7 +109,7 @@ def has_tower(source: Path | str) -> bool:
     tower = TOWERS.get(names[0]) if isinstance(names, list) and names and isinstance(names[0], str) else None
     if tower is None or not checkpoint.config.section("vision_config").data:
         return False
-    return any(name.startswith(tower.taken) for name in checkpoint.tensors)
+    return any(name.startswith(tower.taken) for name in original_names(checkpoint.tensors, checkpoint.config))
 
 
 def in_tower(source: Path | str) -> Callable[[str], bool] | None:

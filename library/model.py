@@ -3,7 +3,7 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -198,9 +198,11 @@ class Model:
     def embed(self, texts: str | Sequence[str], *, normalize: bool = True) -> np.ndarray:
         """Vectors of texts, f32 [n, width], or of one text, f32 [width]; normalize: to length 1.
 
-        HybridError: a text is empty, or longer than the context.
+        HybridError: a text is empty, or longer than the context; or one is no text but a picture, say.
         """
-        many = [texts] if isinstance(texts, str) else list(texts)
+        many = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else [texts]
+        if wrong := [type(one).__name__ for one in many if not isinstance(one, str)]:
+            raise UsageError(f"embeddings are of texts, found a {wrong[0]}. No model here makes any of pictures.")
         with advised(), self._turn:
             if self._embedder is not None:
                 vectors = self._embedder.embed(many, normalize=normalize)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from random_checkpoints import complete, tensors
+from safetensors.numpy import load_file
 from typed_safetensors import save
 
 Weights = dict[str, np.ndarray]
@@ -96,6 +97,53 @@ def quantized(values: np.ndarray) -> dict[str, tuple[str, np.ndarray]]:
     q = np.clip(np.round((groups - low[..., None]) / step[..., None]), 0, 255).astype(np.uint8)
     words = q.reshape(values.shape).view("<u4")
     return {"weight": ("U32", words), "scales": ("F32", step), "biases": ("F32", low)}
+
+
+# model_type -> beginnings of names in a checkpoint, and in mlx-vlm 0.7.10
+TOWERS = {
+    "qwen3_5": {"model.visual.": "vision_tower."},
+    "qwen3_vl": {"model.visual.": "vision_tower."},
+    "qwen2_5_vl": {"visual.": "vision_tower."},
+    "gemma3": {},
+    "lfm2_vl": {"model.vision_tower.": "vision_tower.", "model.multi_modal_projector.": "multi_modal_projector."},
+    "smolvlm": {"model.vision_model.": "vision_model.", "model.connector.": "connector."},
+}
+
+
+def write_seeing(source: Path, model_type: str, folder: Path, *, quantize: bool) -> None:
+    """Write the checkpoint of a model that sees as mlx-vlm does: patches have their colours last. quantize:
+    matrices that fit, also of the tower."""
+    text, stored = Weights(), dict[str, tuple[str, np.ndarray]]()
+    for name, values in load_file(source / "model.safetensors").items():
+        old = next((old for old in TOWERS[model_type] if name.startswith(old)), None)
+        if old is None and not name.startswith(("vision_tower.", "multi_modal_projector.")):
+            text[name] = values
+            continue
+        new = name if old is None else TOWERS[model_type][old] + name.removeprefix(old)
+        is_patches = name.endswith(("patch_embed.proj.weight", "patch_embedding.weight")) and values.ndim > 2
+        stored[new] = ("F32", np.ascontiguousarray(np.moveaxis(values, 1, -1) if is_patches else values))
+    sanitize = {"qwen3_5": qwen_next, "lfm2_vl": SANITIZE["lfm2"]}.get(model_type, dict)
+    inner = "language_model.model." if model_type != "smolvlm" else "language_model."
+    for name, values in sanitize(whole(text)).items():
+        stored[name.replace("model.", inner, 1) if "lm_head" not in name else f"language_model.{name}"] = (
+            "F32",
+            values,
+        )
+    if model_type == "gemma3":  # mlx-vlm adds the output matrix that is tied
+        stored["language_model.lm_head.weight"] = stored["language_model.model.embed_tokens.weight"]
+    if quantize:
+        fits = [n for n, (_, v) in stored.items() if v.ndim == 2 and v.shape[1] % GROUP == 0 and n.endswith(".weight")]
+        for name in fits:
+            parts = quantized(stored.pop(name)[1])
+            stored |= {name.removesuffix("weight") + end: part for end, part in parts.items()}
+    folder.mkdir()
+    save(folder / "model.safetensors", stored, {"format": "mlx"})
+    for path in source.glob("*.json"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    how = {"group_size": GROUP, "bits": BITS, "mode": "affine"}
+    config = json.loads((source / "config.json").read_text())
+    config |= {"model_type": model_type} | ({"quantization": how, "quantization_config": how} if quantize else {})
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def write(settings: dict[str, Any], model_type: str, folder: Path, *, quantize: bool = True) -> None:

@@ -1,12 +1,14 @@
-"""What mlx-lm changes in a checkpoint when it converts it (`sanitize` of its models), undone by name of the family.
+"""What mlx-lm and mlx-vlm change in a checkpoint (`sanitize` of their models), undone by name of the family.
 
 convolutions    [channels, 1, taps] become [channels, taps, 1]; only then are the norms below changed also
 norms           that multiply by 1 + weight hold 1 + weight
 experts         E matrices become one [E, rows, columns], under `switch_mlp`
 joined matrices are cut into gate and up
-names           begin with `language_model.` in folders of models with pictures
+names           begin with `language_model.` or `vision_tower.` in folders of models with pictures
+patches         of a vision tower, [width, colours, ...], have the colours last
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +20,8 @@ from .config import Config
 from .dequantized import joined
 from .tensor import Dtype, StoredTensor
 
-_PREFIX = "language_model."
+_PATCHES = ("patch_embed.proj.weight", "patch_embedding.weight")
+_COLOURS = 3
 _NORMS = (".input_layernorm.weight", ".post_attention_layernorm.weight", "model.norm.weight", ".q_norm.weight",
           ".k_norm.weight")  # fmt: skip
 
@@ -32,8 +35,15 @@ class Changes:
     experts: tuple[str, str] = ("", "")  # of stacked matrices -> of an expert's, before its number
     joined: Mapping[str, str] = field(default_factory=dict)  # of gate_proj and up_proj -> of both as one
     renamed: Mapping[str, str] = field(default_factory=dict)
+    prefixes: Mapping[str, str] = field(default_factory=lambda: {"language_model.": ""})  # the first that fits counts
+
+    def name(self, name: str) -> str:
+        """The name in the checkpoint, as far as its beginning has changed."""
+        old = next((old for old in self.prefixes if name.startswith(old)), None)
+        return name if old is None else self.prefixes[old] + name.removeprefix(old)
 
 
+_SEEN_QWEN = {"language_model.": "", "vision_tower.": "model.visual."}
 _QWEN = Changes(".conv1d", _NORMS, ("mlp.switch_mlp.", "mlp.experts."))
 _GRANITE = Changes(
     ".conv1d",
@@ -47,7 +57,29 @@ _UNCHANGED = ("llama", "mistral", "ministral3", "qwen2", "qwen3", "smollm3", "gr
 FAMILIES: dict[str, Changes] = {
     **dict.fromkeys(_UNCHANGED, Changes()),
     **dict.fromkeys(("qwen3_moe", "olmoe"), _EXPERTS),
-    **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe"), _QWEN),
+    "qwen3_next": _QWEN,
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), replace(_QWEN, prefixes=_SEEN_QWEN)),
+    "qwen3_vl": Changes(prefixes=_SEEN_QWEN),
+    "qwen2_5_vl": Changes(prefixes={"language_model.": "", "vision_tower.": "visual."}),
+    "lfm2_vl": Changes(
+        ".conv",
+        prefixes={
+            "language_model.": "",
+            "vision_tower.": "model.vision_tower.",
+            "multi_modal_projector.": "model.multi_modal_projector.",
+        },
+    ),
+    **dict.fromkeys(
+        ("smolvlm", "idefics3"),
+        Changes(
+            prefixes={
+                "language_model.lm_head.": "lm_head.",
+                "language_model.": "model.text_model.",
+                "vision_model.": "model.vision_model.",
+                "connector.": "model.connector.",
+            }
+        ),
+    ),
     **dict.fromkeys(("granitemoe", "granitemoehybrid"), _GRANITE),
     **dict.fromkeys(("mamba", "mamba2"), Changes(".conv1d")),
     "jamba": _JAMBA,
@@ -55,6 +87,9 @@ FAMILIES: dict[str, Changes] = {
     "nemotron_h": Changes(".conv1d"),
     "recurrent_gemma": Changes(".conv_1d"),
 }
+
+
+_ALIASES = {"qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe", "lfm2-vl": "lfm2_vl"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +108,7 @@ class ShiftedTensor(StoredTensor):
 def changes_of(config: Config) -> Changes:
     """The changes in a config's family. UnsupportedError: another family."""
     family = config.string("model_type", default="")
-    family = {"qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe"}.get(family, family)
+    family = _ALIASES.get(family, family)
     if family not in FAMILIES:
         raise UnsupportedError(
             f"{config.where}: model_type = {shown(family)}: an MLX folder of a family that is not supported; "
@@ -86,7 +121,7 @@ def restored(tensors: Mapping[str, StoredTensor], config: Config) -> dict[str, S
     """The tensors by the names of the checkpoint that mlx-lm converted, without its changes. UnsupportedError: another
     family."""
     changes = changes_of(config)
-    plain = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
+    plain = {changes.name(name): tensor for name, tensor in tensors.items()}
     ends = f"{changes.conv}.weight" if changes.conv else ""
     turned = [t.shape for n, t in plain.items() if ends and n.endswith(ends) and len(t.shape) == 3]
     moved = bool(turned) and all(shape[2] == 1 for shape in turned)
@@ -96,6 +131,8 @@ def restored(tensors: Mapping[str, StoredTensor], config: Config) -> dict[str, S
             found[name] = replace(tensor, shape=(tensor.shape[0], 1, tensor.shape[1]))
         elif moved and name.endswith(changes.norms) and len(tensor.shape) == 1:
             found[name] = _less_one(tensor)
+        elif name.endswith(_PATCHES):
+            found[name] = _colours_first(tensor)
         else:
             found |= _matrices(changes, name, tensor, plain)
     return found
@@ -103,6 +140,16 @@ def restored(tensors: Mapping[str, StoredTensor], config: Config) -> dict[str, S
 
 def _less_one(tensor: StoredTensor) -> ShiftedTensor:
     return ShiftedTensor(tensor.name, Dtype.F32, tensor.shape, tensor.file, tensor.offset, shifted=tensor, by=-1.0)
+
+
+def _colours_first(tensor: StoredTensor) -> StoredTensor:
+    """[width, ..., colours] as [width, colours, ...]; others are unchanged."""
+    shape = tensor.shape
+    if len(shape) < 4 or shape[-1] != _COLOURS or shape[1] == _COLOURS or not isinstance(tensor.dtype, Dtype):
+        return tensor
+    steps = tensor.strides or tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    turned, strides = ((each[0], each[-1], *each[1:-1]) for each in (shape, steps))
+    return replace(tensor, shape=turned, strides=strides)
 
 
 def _matrices(

@@ -54,10 +54,18 @@ def _section(config: Config) -> Config | None:
 
 def plain(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
     """The tensors of the checkpoint that was quantized: dequantized, and without the changes of mlx-lm."""
-    how = method(config)
-    found = dequantized(tensors, config) if how else dict(tensors)
-    of_mlx = how == "mlx" or any(tensor.file.metadata.get("format") == "mlx" for tensor in tensors.values())
-    return mlx_families.restored(found, config) if of_mlx else found
+    found = dequantized(tensors, config) if method(config) else dict(tensors)
+    return mlx_families.restored(found, config) if _of_mlx(tensors, config) else found
+
+
+def original_names(tensors: Tensors, config: Config) -> list[str]:
+    """The names that tensors had before mlx-vlm changed how they begin."""
+    changes = mlx_families.changes_of(config) if _of_mlx(tensors, config) else None
+    return [changes.name(name) if changes else name for name in tensors]
+
+
+def _of_mlx(tensors: Tensors, config: Config) -> bool:
+    return method(config) == "mlx" or any(t.file.metadata.get("format") == "mlx" for t in tensors.values())
 
 
 def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:

@@ -131,6 +131,27 @@ def test_texts_of_every_shape(server: Server, encoder: Server, wanted: np.ndarra
         assert "input" in str(server.error(400, "/v1/embeddings", {"input": wrong})["message"]), wrong
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (
+            {"content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]},
+            "image_url",
+        ),
+        ({"content": [{"type": "input_image", "image_url": "data:"}]}, "input_image"),
+        ({"prompt_string": "<__media__>", "multimodal_data": ["AAAA"]}, "multimodal_data"),
+        ({"image": "AAAA"}, "image"),
+    ],
+)
+def test_pictures_have_none(given: dict[str, Any], name: str, server: Server, encoder: Server) -> None:
+    for one in (server, encoder):
+        for path, field in (("/v1/embeddings", "input"), ("/embedding", "content")):
+            error = one.error(400, path, {field: [TEXTS[0], given]})
+            assert error["message"] == (
+                f"input: {name}: embeddings are of texts, no model here makes any of pictures or sound"
+            )
+
+
 @pytest.mark.parametrize("pooling", list(Pooling))
 def test_however_texts_are_cut(pooling: Pooling, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of 1, 7 and 60 tokens; short texts share a pass, a long one takes several."""

@@ -1,12 +1,13 @@
 """POST /v1/embeddings: vectors of texts."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.errors import shown
 
 from ..embed_request import EmbedFields, vectors
 from ..embedding import Text
@@ -14,14 +15,15 @@ from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
 from ..served import Served
+from ..strict import LONGEST_NAME
 from ..warning_log import with_warnings
 
 
 class InputPart(Strict):
-    """A part of a text; these models read text only."""
+    """A part of a text; `text` is the only type."""
 
-    type: Literal["text"]
-    text: str
+    type: str
+    text: str = ""
 
 
 class TextObject(Strict):
@@ -29,10 +31,21 @@ class TextObject(Strict):
 
     prompt_string: str | None = None
     content: Annotated[list[InputPart], Field(min_length=1)] | None = None
+    multimodal_data: Any = None
+    image: Any = None
+    image_url: Any = None
 
     @property
     def text(self) -> str:
-        """The text. RequestError: both spellings are given, or neither."""
+        """The text. RequestError: both spellings are given, or neither; or there is something else than a text."""
+        other = next((part.type for part in self.content or () if part.type != "text"), None)
+        other = other or next((name for name in ("multimodal_data", "image", "image_url") if getattr(self, name)), None)
+        if other is not None:
+            raise RequestError(
+                f"input: {shown(other, LONGEST_NAME)}: embeddings are of texts, no model here makes any of pictures or "
+                "sound",
+                param="input",
+            )
         if (self.prompt_string is None) == (self.content is None):
             raise RequestError("input: an object has one of prompt_string and content", param="input")
         return self.prompt_string or "".join(part.text for part in self.content or ())

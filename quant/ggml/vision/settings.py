@@ -69,6 +69,11 @@ class PictureSettings(ABC):
         }
 
     @classmethod
+    def usual(cls, gguf: GGUFFile) -> dict[str, Any]:
+        """`defaults` for a file, which another program may have written."""
+        return cls.defaults()
+
+    @classmethod
     def make(cls, **values: Any) -> Self:
         """Settings with defaults for the fields that are not given."""
         return cls(**{**cls.defaults(), **values})
@@ -76,7 +81,7 @@ class PictureSettings(ABC):
     @classmethod
     def read(cls, gguf: GGUFFile) -> Self:
         """Reads all fields. FormatError names the key that is missing or has a wrong value."""
-        kinds, defaults, values = get_type_hints(cls), cls.defaults(), {}
+        kinds, defaults, values = get_type_hints(cls), cls.usual(gguf), {}
         for field in dataclasses.fields(cls):
             name = full_key("clip", field.metadata["key"])
             raw = gguf.get(name, defaults[field.name]) if field.name in defaults else gguf.get(name)

@@ -1,8 +1,10 @@
 """Qwen2.5-VL, Qwen3-VL, Qwen3.5, LFM3-VL: one picture of any size, its sides rounded to whole features."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ..families.hparams import key
+from ..reader import GGUFFile
 from .settings import CLIP_MEAN, CLIP_STD, PictureSettings
 
 
@@ -19,6 +21,9 @@ class SmartResizeSettings(PictureSettings):
     max_pixels           clip.vision.image_max_pixels         max_pixels, else size.longest_edge
     ===================  ===================================  =====================================
 
+    llama.cpp's converter leaves out the limits of pixels: its files have those of the family's published models
+    (PUBLISHED), not of the class.
+
     The template writes `<|vision_start|>`, image_token, `<|vision_end|>`; image_token is repeated for every feature.
     """
 
@@ -31,7 +36,16 @@ class SmartResizeSettings(PictureSettings):
     min_pixels: int = key("vision.image_min_pixels", 56 * 56, minimum=1)
     max_pixels: int = key("vision.image_max_pixels", 28 * 28 * 1280, minimum=1)
 
+    PUBLISHED: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "qwen2.5vl_merger": {"min_pixels": 3136, "max_pixels": 12845056},
+        "qwen3vl_merger": {"min_pixels": 65536, "max_pixels": 16777216},
+    }
     LARGEST_RATIO: ClassVar[int] = 200  # of the sides, as in the reference
+
+    @classmethod
+    def usual(cls, gguf: GGUFFile) -> dict[str, Any]:
+        kind = str(gguf.get("clip.vision.projector_type", gguf.get("clip.projector_type", "")))
+        return {**cls.defaults(), **cls.PUBLISHED.get(kind, {})}
 
     @property
     def most_pixels(self) -> int:

@@ -2,9 +2,12 @@
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from chat_http import Known, Step, table
+from chat_pictures import KnownPictures, shown
 from serve_load import Case, Round
 from serve_soak import Result
 from soak_requests import CHAT, COMPLETIONS, Ask, Parts, Talk, broken, completion, whole_answer
@@ -33,6 +36,28 @@ def test_the_least_is_what_follows_the_longest_known_beginning() -> None:
     assert known.least(more) == len("e><f><"), "the last token of an answer is drawn, not read"
     assert known.least([{"role": "user", "content": "abx"}]) == len("x><")
     assert "| **sum** | 30 | 10 | 12 (1.20 of the least) |" in table({"a": [Step("x", 10, 5, 4), Step("y", 20, 7, 6)]})
+
+
+def test_the_least_of_a_conversation_with_pictures() -> None:
+    """A picture is known as a whole, or not at all."""
+
+    class Template:
+        def render(self, messages: list[dict[str, Any]]) -> str:
+            parts = [p for m in messages for p in (m["content"] if isinstance(m["content"], list) else [m["content"]])]
+            return "".join(p if isinstance(p, str) else p.get("text", "#") for p in parts) + "<"
+
+    def read(data: bytes) -> SimpleNamespace:
+        return SimpleNamespace(layout=SimpleNamespace(text="iiiii"))
+
+    eyes = SimpleNamespace(make=SimpleNamespace(placeholder="#"), read=read)
+    known = KnownPictures(Letters(), Template(), eyes)  # type: ignore[arg-type]
+    first = [shown(0, "ab")]
+    assert known.least(first) == len("iiiiiab<")
+    known.add(first, "cd")
+    assert known.least([shown(1, "ab")]) == len("iiiiiab<"), "another picture"
+    assert known.least([shown(0, "xb")]) == len("xb<")
+    with pytest.raises(SystemExit, match="the text of a picture"):
+        known.least([*first, {"role": "assistant", "content": "#"}])
 
 
 def test_memory_that_grows_is_seen() -> None:

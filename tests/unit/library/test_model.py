@@ -127,6 +127,8 @@ def test_embeddings_are_those_of_hybrid_embed(model: hybrid.Model, gguf: Path) -
         (lambda m: m.complete("a", regex="("), "expression"),
         (lambda m: m.complete("a", tokens="many"), "tokens = 'many', expected a number of tokens"),
         (lambda m: m.embed(["a", "b " * 3000]), "text 2 is too large"),
+        (lambda m: m.embed(["a", b"\x89PNG"]), "embeddings are of texts, found a bytes"),  # type: ignore[list-item]
+        (lambda m: m.embed(Path("a.png")), "No model here makes any of pictures"),  # type: ignore[arg-type]
         (lambda m: m.load_chat("none.state"), "none.state"),
         (lambda m: m.chat().say(3), "the text is int, expected a text"),
         (lambda m: m.chat(tools=[3]), "tools: 3 is neither a function nor the description of one"),

@@ -7,6 +7,7 @@ import mlx_folders
 import numpy as np
 import pytest
 import random_checkpoints
+import random_towers
 from random_checkpoints import CONFIGS
 from random_models import TOKENIZER
 
@@ -25,11 +26,16 @@ MODELS = {
     "mamba": "mamba-biased", "mamba2": "mamba2-biased", "jamba": "jamba-biased", "lfm2": "lfm2",
     "gemma3": "gemma3", "nemotron_h": "nemotron-h", "recurrent_gemma": "recurrentgemma",
 }  # fmt: skip
+# model_type of a model that sees -> a random one
+SEEING = {
+    "qwen3_5": "qwen35-vl", "qwen3_vl": "qwen3-vl", "qwen2_5_vl": "qwen25-vl", "gemma3": "gemma3-vl",
+    "lfm2_vl": "lfm2-vl", "smolvlm": "smolvlm",
+}  # fmt: skip
 
 
 def test_every_family_has_a_model() -> None:
     """The text parts of Qwen3.5 have a name of their own in unpublished folders."""
-    assert set(FAMILIES) == set(MODELS)
+    assert set(FAMILIES) == {*MODELS, *SEEING, "idefics3"}, "SmolVLM is an Idefics 3"
 
 
 @pytest.mark.parametrize("family", MODELS)
@@ -42,12 +48,30 @@ def test_families(family: str, quantize: bool, tmp_path: Path) -> None:
     report = convert(tmp_path / "mlx", tmp_path / "got.gguf", outtype="f32", tokenizer=TOKENIZER)
     assert any("are quantized (mlx)" in note for note in report.notes) == quantize
     verify(tmp_path / "mlx", tmp_path / "got.gguf")
-    with GGUFFile.open(tmp_path / "expected.gguf") as expected, GGUFFile.open(tmp_path / "got.gguf") as got:
+    same_values(tmp_path / "got.gguf", tmp_path / "expected.gguf", quantized=quantize)
+
+
+@pytest.mark.parametrize("family", SEEING)
+@pytest.mark.parametrize("quantize", [True, False])
+def test_models_that_see(family: str, quantize: bool, tmp_path: Path, data_dir: Path) -> None:
+    """The text model and its tower are the files of the checkpoint that mlx-vlm converted."""
+    source = random_towers.write(SEEING[family], tmp_path / "source", data_dir / "checkpoints" / "mamba-bf16")
+    convert(source, tmp_path / "want.gguf", outtype="f32")
+    mlx_folders.write_seeing(source, family, tmp_path / "mlx", quantize=quantize)
+    report = convert(tmp_path / "mlx", tmp_path / "got.gguf", outtype="f32")
+    assert report.vision is not None and not any("left out" in note for note in report.all_notes)
+    verify(tmp_path / "mlx", report.vision.output)
+    for name in ("{}.gguf", "mmproj-{}.gguf"):
+        same_values(tmp_path / name.format("got"), tmp_path / name.format("want"), quantized=quantize)
+
+
+def same_values(found: Path, wanted: Path, *, quantized: bool) -> None:
+    with GGUFFile.open(wanted) as expected, GGUFFile.open(found) as got:
         assert {name: t.shape for name, t in got.tensors.items()} == {n: t.shape for n, t in expected.tensors.items()}
         for name, tensor in expected.tensors.items():
             want = expected.f32(name)
             error = np.abs(got.f32(name) - want).max() / max(np.abs(want).max(), 1e-9)
-            assert error < (0.01 if quantize and len(tensor.shape) > 1 else 1e-6), f"{name}: {error:.1e}"
+            assert error < (0.01 if quantized and len(tensor.shape) > 1 else 1e-6), f"{name}: {error:.1e}"
 
 
 def test_another_family(tmp_path: Path) -> None:

@@ -94,6 +94,20 @@ def test_defaults_are_of_each_class() -> None:
 
 
 @pytest.mark.parametrize(
+    ("projector", "least", "most"),
+    [("qwen2.5vl_merger", 56**2, 16384 * 28**2), ("qwen3vl_merger", 256**2, 4096**2), ("lfm3", 56**2, 1280 * 28**2)],
+)
+def test_limits_that_llama_cpp_leaves_out(projector: str, least: int, most: int, tmp_path: Path) -> None:
+    """Each is read alone where it is there."""
+    for pair in ({}, {"clip__vision__image_min_pixels": 5000}, {"clip__vision__image_max_pixels": 500_000}):
+        with file_with(tmp_path / "a.gguf", clip__projector_type=projector, **pair) as file:
+            settings = picture_settings(file)
+        assert isinstance(settings, SmartResizeSettings)
+        assert settings.min_pixels == pair.get("clip__vision__image_min_pixels", least)
+        assert settings.max_pixels == pair.get("clip__vision__image_max_pixels", most)
+
+
+@pytest.mark.parametrize(
     ("settings", "expected"),
     [
         (SmartResizeSettings.make(image_mean=(0.5,)), "1 means and 3 deviations"),
