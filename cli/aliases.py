@@ -18,13 +18,7 @@ COMMANDS = {
     "rm": ("models", "rm"),
     "show": ("inspect",),
 }
-_NO_DAEMON = (
-    "hybrid keeps no model loaded between commands. `hybrid models` lists the models on this machine; of a running "
-    "`hybrid serve`, GET /v1/models and GET /slots tell the model and the requests in progress."
-)
 REFUSED = {
-    "ps": _NO_DAEMON,
-    "stop": _NO_DAEMON,
     "help": "`hybrid --help` lists the commands, `hybrid COMMAND --help` describes one.",
     "version": "`hybrid --version` prints the versions.",
 }

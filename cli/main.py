@@ -34,6 +34,8 @@ COMMANDS = {
     "run": "Chat with a model, or ask it once.",
     "serve": "Serve models to clients of OpenAI, Anthropic and ollama.",
     "launch": "Set up a coding agent or editor for a model of `hybrid serve`.",
+    "ps": "List the models of a running `hybrid serve`.",
+    "stop": "Unload models of a running `hybrid serve`.",
     "tokenize": "Show the tokens of a text.",
     "embed": "Make embeddings of texts, one vector per line.",
     "rerank": "Rank documents by how well they answer a query.",

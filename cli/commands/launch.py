@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -17,26 +16,25 @@ from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 from .. import console
 from ..launch import settings_files
 from ..launch.clients import CLIENTS, LaunchedClient
-from ..launch.found_server import FoundServer, found_server, server_url
-from ..options.server_options import Address, read_keys
+from ..launch.found_server import FoundServer, found_server
+from ..options.groups import takes_groups
+from ..options.running_server import RunningServer
 
 FEW = 32_768  # tokens of a context that coding agents fill soon
 ClientName = StrEnum("ClientName", {name: name for name in CLIENTS})  # type: ignore[misc]  # values of CLIENT
-DEFAULT_URL = f"http://{Address().host}:{Address().port}"
 
 
+@takes_groups
 def launch(
     client: Annotated[ClientName, typer.Argument(metavar="CLIENT", help=f"One of: {', '.join(CLIENTS)}.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="ARGS...", help="With --run: arguments of the client, after --.")
     ] = None,
-    url: Annotated[str, typer.Option(help="Address of a running `hybrid serve`.")] = DEFAULT_URL,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of a model of the server. Default: its first.")
     ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="File with a key of the server; its first line counts.")
-    ] = None,
+    *,
+    running: RunningServer,
     write: Annotated[
         bool, typer.Option("--write", help="Add the settings to the client's own file of settings.")
     ] = False,
@@ -54,19 +52,18 @@ def launch(
     if run and chosen.by_file and not write:
         raise UsageError(f"{chosen.title} takes its models from a file only. Use --write --run.")
     program = _program(chosen) if run else ""
-    keys = read_keys(api_key_file)
-    server = found_server(server_url(url), model, keys[0] if keys else None)
-    _say(chosen, server)
+    found = found_server(running.address, model, running.key())
+    _say(chosen, found)
     if write:
-        for settings in chosen.files(server):
+        for settings in chosen.files(found):
             console.note(settings_files.write(settings))
-            if server.key and settings_files.others_read(settings.path):
+            if found.key and settings_files.others_read(settings.path):
                 console.note(f"warning: others can read the key in {shown(settings.path)} (chmod 600 hides it)")
-    variables, words = _call(chosen, server, is_written=write)
+    variables, words = _call(chosen, found, is_written=write)
     if run:
         _replace_by(program, [chosen.program, *words, *(arguments or ())], variables)
     if not write and chosen.by_file:
-        for settings in chosen.files(server):
+        for settings in chosen.files(found):
             console.out(f"# {settings.path}")
             console.out(settings.shown, end="")
         console.note(f"then: {shlex.join([chosen.program, *words])}")

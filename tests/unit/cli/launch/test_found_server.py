@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from hybrid.cli.launch import found_server as module
-from hybrid.cli.launch.found_server import FoundServer, found_server, server_url
+from hybrid.cli.launch.found_server import FoundServer, found_server
+from hybrid.cli.options import running_server as module
+from hybrid.cli.options.running_server import server_url
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 MODEL = {
@@ -65,7 +66,7 @@ def test_models(answering: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [
-        (404, {}, "/v1/models: status 404, expected a list of models. Is it a server of `hybrid serve`?"),
+        (404, {}, "/v1/models: status 404. Is it a server of `hybrid serve`?"),
         (200, b"<html>", "/v1/models: expected a list of models, found something else."),
         (200, {"data": []}, "found something else"),
         (200, [], "found something else"),
