@@ -31,7 +31,7 @@ def launch(
         list[str] | None, typer.Argument(metavar="ARGS...", help="With --run: arguments of the client, after --.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of a model of the server. Default: its first.")
+        str | None, typer.Option(metavar="NAME", help="Name of a model of the server. Default: one that is loaded.")
     ] = None,
     *,
     running: RunningServer,

@@ -1,6 +1,8 @@
 """Asks a running server for its model, for `hybrid launch`."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hybrid.quant.ggml.errors import HybridError, shown
 
@@ -37,19 +39,33 @@ class FoundServer:
 
 
 def found_server(url: str, model: str | None, key: str | None) -> FoundServer:
-    """The model of the server at `url`. model: its name; None: the first in the server's list.
+    """The model of the server at `url`. model: its name; None: see `_chosen`.
 
     HybridError: no server answers there, it wants another key, or it has no such model.
     """
     models = listed(url, key)
-    names = [str(one.get("id")) for one in models]
-    if model is not None and model not in names:
-        raise HybridError(f"{url} has no model {shown(model)}. It has: {', '.join(map(shown, names))}.")
-    chosen = models[0 if model is None else names.index(model)]
-    if "embedding" in chosen.get("capabilities", ()) and "completion" not in chosen["capabilities"]:
+    chosen = _chosen(models, model)
+    if chosen is None:
+        names = ", ".join(shown(one["id"]) for one in models)
+        raise HybridError(f"{url} has no model {shown(model or '')}. It has: {names}.")
+    if not _answers(chosen):
         raise HybridError(f"{shown(chosen['id'])} makes embeddings only. Serve a model that answers.")
     meta = chosen.get("meta")
     context = meta.get("n_ctx") if isinstance(meta, dict) else None
     inputs = chosen.get("architecture")
     sees = isinstance(inputs, dict) and "image" in inputs.get("input_modalities", ())
     return FoundServer(url, str(chosen["id"]), context if isinstance(context, int) else None, key, sees)
+
+
+def _chosen(models: Sequence[Mapping[str, Any]], name: str | None) -> Mapping[str, Any] | None:
+    """The model of this name, or None. Without a name: the first that answers, of the loaded ones if there are some."""
+    if name is not None:
+        return next((one for one in models if one["id"] == name or name in (one.get("aliases") or ())), None)
+    able = [one for one in models if _answers(one)]
+    return next((one for one in able if one.get("state") == "loaded"), (able or models)[0])
+
+
+def _answers(model: Mapping[str, Any]) -> bool:
+    """Whether a model generates text."""
+    can = model.get("capabilities")
+    return not isinstance(can, list) or "completion" in can or not can

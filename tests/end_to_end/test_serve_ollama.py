@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from http_server import WAIT, Server
+from http_server import WAIT, Server, serving
 from ollama_requests import GREEDY, TALK, asked, lines, refused, wanted
 from scripted_chat import ADD, CALL, LOOK, SECOND, WITH_THOUGHTS, WITH_TOOLS, Script, served
 
+from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.warning_log import WarningLog
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.drawing.drawing import Drawing
@@ -122,8 +123,25 @@ def test_forms_and_logprobs(server: Server, client: "ollama.Client") -> None:
     listed = [one for part in parts for one in part.logprobs or ()]
     assert len(known.logprobs or ()) == 12 and listed == list(known.logprobs or ())
     assert all(one.logprob == one.top_logprobs[0].logprob <= 0 and len(one.top_logprobs) == 2 for one in listed)  # type: ignore[index]
+    raw = client.generate("tiny", "It is: ", raw=True, format={"enum": ["so"]}, options=GREEDY)
+    assert raw.response == '"so"' and raw.done_reason == "stop"
     raw = client.generate("tiny", "State", raw=True, logprobs=True, options=GREEDY)
     assert "".join(one.token for one in raw.logprobs or ()) == raw.response
+
+
+def test_a_model_without_a_template(server: Server) -> None:
+    body = {"prompt": "State space models", "max_tokens": 12, "temperature": 0}
+    text = server.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
+    with serving(server.model, maker=Maker(server.model, None, 6)) as bare:
+        answer = asked(bare, "/api/generate", prompt="State space models", system="Be brief.", options=GREEDY)
+        assert answer["response"] == text and answer["context"]
+        assert answer["warnings"] == ["system is ignored: this model has no chat template"]
+        more = asked(bare, "/api/generate", prompt=" and", context=answer["context"], options=GREEDY)
+        assert more["context"][: len(answer["context"])] == answer["context"]
+        wrong = refused(bare, 400, "/api/chat", messages=TALK)
+        assert wrong == "this model has no chat template: use /api/generate"
+        facts = asked(bare, "/api/show", model="tiny")
+        assert facts["capabilities"] == ["completion"] and facts["template"] == ""
 
 
 def test_settings_are_heeded(server: Server) -> None:

@@ -75,6 +75,7 @@ class ModelRouter:
         self._freed = asyncio.Event()  # set whenever a request has ended
         self._thread = ThreadPoolExecutor(1, "hybrid-models")
         self._watch: asyncio.Task[None] | None = None
+        self._unloading: set[asyncio.Task[None]] = set()  # asyncio itself keeps no task alive
 
     @classmethod
     def of(cls, served: Served) -> "ModelRouter":
@@ -304,6 +305,14 @@ class ModelRouter:
                     await self._leaves(entry, entry, asked=True)
                 await self._unload(entry)
 
+    def unload_later(self, entry: ModelEntry) -> None:
+        """Unloads a model after the requests that use it have ended, also the one that asks for it. The only model of a
+        server and pinned ones stay."""
+        if not self.only and not entry.pinned:
+            task = asyncio.ensure_future(self.unload(entry))
+            self._unloading.add(task)
+            task.add_done_callback(self._unloading.discard)
+
     async def _unload(self, entry: ModelEntry) -> None:
         served, entry.served, entry.leaves = entry.served, None, False
         if served is None:
@@ -355,8 +364,9 @@ class ModelRouter:
 
     async def close(self) -> None:
         """Ends all models: running answers are cancelled, texts go to disk."""
-        if self._watch is not None:
-            self._watch.cancel()
+        for task in (self._watch, *self._unloading):
+            if task is not None:
+                task.cancel()
         for entry in self._loaded():
             assert entry.served is not None
             entry.served.service.on_closed = None

@@ -79,7 +79,7 @@ async def ollama_chat(served: Served, request: Request, body: OllamaChatRequest)
     """The next message of a conversation. Without messages: the model is loaded already."""
     begun = time.monotonic()
     if not body.messages:
-        return JSONResponse(loaded(served, body, message={"role": "assistant", "content": ""}))
+        return JSONResponse(loaded(request, served, body, message={"role": "assistant", "content": ""}))
     answers = await in_thread(request, answers_of, served.maker, body, served.client(request, body))
     shape = OllamaChatShape(served, body, answers.jobs[0], answers.splits[0], begun)
     return await respond(

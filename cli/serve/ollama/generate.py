@@ -115,7 +115,7 @@ async def generate(served: Served, request: Request, body: OllamaGenerateRequest
     """The answer to a prompt. Without a prompt: the model is loaded already."""
     begun = time.monotonic()
     if not body.prompt and not body.images and not body.suffix:
-        return JSONResponse(loaded(served, body, response=""))
+        return JSONResponse(loaded(request, served, body, response=""))
     job, split = await in_thread(request, answer_of, served.maker, body, served.client(request, body))
     shape = GenerateShape(served, body, job, split, begun)
     shape.raw = body.raw or bool(body.suffix)

@@ -166,7 +166,8 @@ def shown_model(entry: ModelEntry, served: Served, *, verbose: bool) -> dict[str
         "parameters": "\n".join(f"{name:<30} {value}" for name, value in settings.items()),
         "template": "" if maker.template is None else maker.template.source,
         "details": details(entry),
-        "model_info": {**_info(gguf, verbose=verbose), **_own_info(served)},
+        # some clients show the base name
+        "model_info": {"general.basename": served.name, **_info(gguf, verbose=verbose), **_own_info(served)},
         "capabilities": capabilities(served),
         "modified_at": timestamp(entry.facts.modified),
     }

@@ -46,7 +46,7 @@ class OllamaOptions(SamplerFields):
 
 
 class ModelRequest(Strict):
-    """A request that names its model. keep_alive has no effect: the model stays loaded."""
+    """A request that names its model. keep_alive counts in requests for nothing only: 0 unloads it."""
 
     model: str | None = None
     keep_alive: float | str | None = None

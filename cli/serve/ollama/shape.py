@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from starlette.requests import Request
+
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.infer.answers.drawing.drawing import TextPiece
@@ -12,6 +14,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from .. import errors
 from ..cache_usage import cache_usage
 from ..chats import Split, arguments_of
+from ..models.router import ModelRouter
 from ..openai.chat import token_logprobs
 from ..served import Served
 from ..streaming import StreamFormat
@@ -34,10 +37,13 @@ def head(served: Served, body: ModelRequest) -> dict[str, Any]:
     return {"model": name_in_answers(served, body.model), "created_at": timestamp()}
 
 
-def loaded(served: Served, body: ModelRequest, **said: Any) -> dict[str, Any]:
-    """The answer to a request for nothing, by which clients load a model, and unload it with keep_alive 0. Here it
-    stays loaded. said: an answer without content."""
+def loaded(request: Request, served: Served, body: ModelRequest, **said: Any) -> dict[str, Any]:
+    """The answer to a request for nothing, by which clients load a model, and unload it with keep_alive 0. said: an
+    answer without content."""
     reason = "unload" if body.unloads else "load"
+    if body.unloads:
+        router: ModelRouter = request.app.state.router
+        router.unload_later(router.find(served.name))
     return with_warnings({**head(served, body), **said, "done": True, "done_reason": reason}, body)
 
 

@@ -57,6 +57,13 @@ def test_models(answering: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found_server(url, "eyes", None) == FoundServer(url, "eyes", 512, None, True)
     with pytest.raises(HybridError, match=r" has no model other\. It has: tiny, eyes\.$"):
         found_server(url, "other", None)
+    asleep = {**MODEL, "id": "asleep", "state": "asleep", "meta": {"n_ctx_train": 9}, "aliases": ["other", "third"]}
+    vectors = {**MODEL, "id": "vectors", "capabilities": ["embedding"], "state": "loaded"}
+    many = answering(200, {"data": [vectors, asleep, {**SEEING, "state": "loaded"}]})
+    assert found_server(many, None, None).model == "eyes"
+    assert found_server(many, "third", None) == FoundServer(many, "asleep", None, None, False)
+    asleep_only = answering(200, {"data": [vectors, asleep]})
+    assert found_server(asleep_only, None, None).model == "asleep"
     other = answering(200, {"data": [{"id": "theirs"}]}, "secret")
     found = found_server(other, None, "secret")
     assert found == FoundServer(other, "theirs", None, "secret", False) and "secret" not in repr(found)

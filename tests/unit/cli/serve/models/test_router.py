@@ -305,6 +305,23 @@ def test_asking_loads_and_unloads(monkeypatch: pytest.MonkeyPatch) -> None:
     run(house, work, monkeypatch)
 
 
+def test_unloading_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House("ab", 2)
+    house.entries["b"].pinned = True
+
+    async def work() -> None:
+        asks = await house.use("a")
+        await house.once("b")
+        house.router.unload_later(house.entries["a"])
+        house.router.unload_later(house.entries["b"])
+        await asyncio.sleep(0.02)
+        assert house.loaded == {"a", "b"}, "a request uses it"
+        house.end(asks)
+        await until(lambda: house.loaded == {"b"})
+
+    run(house, work, monkeypatch)
+
+
 def test_names() -> None:
     house = House(["coder", "coder-small", "titles"], 3)
     house.entries["coder"].aliases = ("claude-*", "gpt-4o")
