@@ -13,7 +13,7 @@ from hybrid.infer.answers.batch.batcher import Job
 from ..client import Client
 from ..endpoint import post
 from ..fields import Strict
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker, check_tokens
 from ..served import Served
 from ..streaming import respond
@@ -74,7 +74,7 @@ def infill_jobs(maker: Maker, request: InfillRequest, whose: Client) -> list[Job
 async def infill(served: Served, request: Request, body: InfillRequest) -> Response:
     """The text of a gap."""
     body.n = body.n_cmpl or body.n
-    jobs = await in_thread(request, infill_jobs, served.maker, body, served.client(request, body))
+    jobs = await prepared(request, infill_jobs, served.maker, body, served.client(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker
 from ..openai import chat
 from ..openai.chat import Answers, ChatRequest
@@ -80,7 +80,7 @@ async def ollama_chat(served: Served, request: Request, body: OllamaChatRequest)
     begun = time.monotonic()
     if not body.messages:
         return JSONResponse(loaded(request, served, body, message={"role": "assistant", "content": ""}))
-    answers = await in_thread(request, answers_of, served.maker, body, served.client(request, body))
+    answers = await prepared(request, answers_of, served.maker, body, served.client(request, body))
     shape = OllamaChatShape(served, body, answers.jobs[0], answers.splits[0], begun)
     return await respond(
         served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits, form=shape.form

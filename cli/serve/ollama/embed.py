@@ -31,7 +31,7 @@ class PromptEmbeddingRequest(ModelRequest):
     prompt: str = ""
 
 
-async def embed(served: Served, request: Request, body: OllamaEmbedRequest) -> Response:
+async def ollama_embed(served: Served, request: Request, body: OllamaEmbedRequest) -> Response:
     """A vector of length 1 for each text."""
     begun = time.monotonic()
     texts = [body.input] if isinstance(body.input, str) and body.input else list(body.input)
@@ -60,6 +60,6 @@ async def prompt_embedding(served: Served, request: Request, body: PromptEmbeddi
 
 
 ENDPOINTS = [
-    post("/api/embed", handler=embed, schema=OllamaEmbedRequest, of_encoders=True),
+    post("/api/embed", handler=ollama_embed, schema=OllamaEmbedRequest, of_encoders=True),
     post("/api/embeddings", handler=prompt_embedding, schema=PromptEmbeddingRequest, of_encoders=True),
 ]

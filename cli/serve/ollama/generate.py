@@ -16,7 +16,7 @@ from ..client import Client
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields
-from ..in_thread import in_thread
+from ..in_thread import prepared
 from ..jobs import Maker
 from ..openai.completions import gap_prompts
 from ..pictures.parts import GivenPicture, Said, as_content
@@ -116,7 +116,7 @@ async def generate(served: Served, request: Request, body: OllamaGenerateRequest
     begun = time.monotonic()
     if not body.prompt and not body.images and not body.suffix:
         return JSONResponse(loaded(request, served, body, response=""))
-    job, split = await in_thread(request, answer_of, served.maker, body, served.client(request, body))
+    job, split = await prepared(request, answer_of, served.maker, body, served.client(request, body))
     shape = GenerateShape(served, body, job, split, begun)
     shape.raw = body.raw or bool(body.suffix)
     splits = () if split is None else (split,)

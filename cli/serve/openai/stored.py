@@ -198,7 +198,8 @@ class StoredResponses:
     # --- the folder ---
     def _load(self, folder: Path) -> None:
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
+            for each in (folder.parent, folder):  # --state-dir may be new; private: it holds people's questions
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_unfinished(folder, "*")
             found = sorted((path.stat().st_mtime_ns, path) for path in folder.glob("resp_*.json"))
         except OSError as error:

@@ -181,3 +181,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     responses.close()
     responses.put(made(4))
     assert len(said) == 1 and "No space left" in said[0] and len(responses) == 4
+
+
+def test_a_new_folder_is_private(tmp_path: Path) -> None:
+    StoredResponses(tmp_path / "kept" / "responses")
+    for folder in (tmp_path / "kept", tmp_path / "kept" / "responses"):
+        assert folder.stat().st_mode & 0o777 == 0o700
