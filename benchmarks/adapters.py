@@ -20,7 +20,7 @@ from hybrid.infer import LoadedModel, Work
 from hybrid.infer.engine.applied import NONE, Applied
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.ggml.types import GGMLType
+from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
 
 PROMPT = 512  # tokens
@@ -52,7 +52,7 @@ def write_adapter(
     with GGUFWriter(path, arch) as writer:
         said = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 2.0 * rank}
         for key, value in {**said, **{name.replace("__", "."): value for name, value in keys.items()}}.items():
-            writer.add(key, value)
+            writer.add(key, value, ArrayOf(ValueType.UINT32) if isinstance(value, list) else None)
         halves = {}
         for name, (rows, n) in shapes.items():
             halves[name + ".lora_a"], halves[name + ".lora_b"] = (rank, n), (rows, rank)

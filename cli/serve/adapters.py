@@ -73,7 +73,7 @@ class ServedAdapters:
             raise RequestError("model and lora both choose adapters: leave one of them out", param="lora")
         if named is not None:
             scales = {named: self.names[named].scale}
-        elif lora is not None:
+        elif lora:  # llama-server also takes an empty list for none given
             scales = {self.number(one.id): one.scale for one in lora}
         if self.own is None:
             return whose

@@ -14,6 +14,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 from ..kernels.attention.kv import PAGE, CacheTypes
 from ..kernels.build.jit import CompileProgress
+from ..kernels.products.low_rank import low_rank_inputs, low_rank_sums
 from ..loading.options import DEFAULT_UBATCH
 from ..loading.read_ahead import ReadAhead
 from ..memory import HybridMemory, Move, plan_memory
@@ -148,6 +149,8 @@ class Engine(ModelPrograms):
         self._read_ahead = ReadAhead(self.gguf, self.network.read_by_passes())
         programs = self._first_programs()
         self._compile((k for program, _ in programs.values() for k in program.kernels), progress, helper)
+        if self.network.weights.adapters:
+            self._compile([low_rank_inputs, low_rank_sums])
         for key, (program, logits) in programs.items():
             program.link()
             self._programs[key] = program, logits

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
-from hybrid.quant.ggml.types import GGMLType
 
 from ..kernels.products.low_rank import TABLE, Entry, HalfType
 from ..program.operands import LowRank, round_up
 
 _DTYPES: dict[HalfType, type] = {HalfType.F32: np.float32, HalfType.F16: np.float16, HalfType.BF16: np.uint16}
-_TYPES = {GGMLType.F16: HalfType.F16, GGMLType.BF16: HalfType.BF16}  # others, and halves of two types, become f32
 
 
 def low_rank(
@@ -29,7 +27,7 @@ def low_rank(
         if name not in adapter:
             continue
         pair = adapter.halves(name, n_expert, rows, n)
-        kind = HalfType.F32 if pair.kind is None else _TYPES.get(pair.kind, HalfType.F32)
+        kind = _narrowest(pair.a, pair.b)
         a, b = (_stored(laid, kind) for laid in (_inputs(pair.a), _outputs(pair.b)))
         rank = pair.a.shape[1]
         most_rank = max(most_rank, rank)
@@ -59,7 +57,16 @@ def _outputs(b: np.ndarray) -> np.ndarray:
     return np.concatenate([wide, rest.reshape(n_expert, -1)], axis=1)
 
 
+def _narrowest(*halves: np.ndarray) -> HalfType:
+    """The type of the fewest bytes that holds the values exactly: a step reads all of them."""
+    if not any((half.view(np.uint32) & 0xFFFF).any() for half in halves):
+        return HalfType.BF16
+    with np.errstate(over="ignore"):
+        exact = all((half.astype(np.float16).astype(np.float32) == half).all() for half in halves)
+    return HalfType.F16 if exact else HalfType.F32
+
+
 def _stored(values: np.ndarray, kind: HalfType) -> np.ndarray:
-    """f32 in the type of the file, exactly: they were read from it."""
+    """f32 in a type that holds the values exactly."""
     bits = values.view(np.uint32) >> 16 if kind is HalfType.BF16 else values
     return bits.astype(_DTYPES[kind])

@@ -19,7 +19,6 @@ import numpy as np
 
 from .errors import FormatError, Remedy, UnsupportedError, UsageError, shown
 from .reader import GGUFFile
-from .types import GGMLType
 
 A, B = ".lora_a", ".lora_b"
 INVOCATION = "adapter.alora.invocation_tokens"
@@ -29,12 +28,11 @@ Given = tuple[Path | str, float]  # a file and its scale
 @dataclass(frozen=True, eq=False)
 class Halves:
     """f32 A [1 or experts, rank, n] and B [1 or experts, rows, rank]; factor: what B A is multiplied with beside the
-    scale; kind: the type of both in the file, None: they have two."""
+    scale."""
 
     a: np.ndarray
     b: np.ndarray
     factor: float
-    kind: GGMLType | None
 
 
 class Adapter:
@@ -128,8 +126,7 @@ class Adapter:
                 f"{self._where}: {name} has shapes {shapes}, for this model it needs {stack}[rank, {n}] and [{rows}, "
                 "rank]. It was made for another model."
             )
-        kinds = {self.gguf.info(name + half).type for half in (A, B)}
-        return Halves(a, b, self.alpha / a.shape[1] if self.alpha else 1.0, kinds.pop() if len(kinds) == 1 else None)
+        return Halves(a, b, self.alpha / a.shape[1] if self.alpha else 1.0)
 
     def update_at(self, digest: "hashlib._Hash", scale: float) -> None:
         """Adds the adapter, applied at this scale, to a model's fingerprint."""

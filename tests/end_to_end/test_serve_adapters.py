@@ -17,6 +17,7 @@ from hybrid.infer.engine.applied import Applied
 PROMPT = "The state of a layer is a small array that"
 ASKED = {"prompt": PROMPT, "n_predict": 12, "temperature": 0}
 NAMES = [AdapterName("first", 0.5), AdapterName("org/second", applied=False), AdapterName("asked", applied=False)]
+BASE = [{"id": 0, "scale": 0}]  # without adapters
 N_INVOCATION = 3  # tokens at the end of PROMPT
 
 
@@ -90,7 +91,7 @@ def test_a_request_chooses(server: Server) -> None:
         ({"model": "first"}, default),
         ({"model": "tiny:org/second"}, wanted[(1, 1.0),]),
         ({"model": "org/second"}, wanted[(1, 1.0),]),
-        ({"lora": []}, wanted[()]),
+        ({"lora": []}, default),
         ({"lora": [{"id": 0, "scale": 0}]}, wanted[()]),
         ({"lora": [{"id": 0}]}, wanted[(0, 1.0),]),
         ({"lora": [{"id": "org/second", "scale": -1}, {"id": 0, "scale": 0.25}]}, wanted[(0, 0.25), (1, -1.0)]),
@@ -99,7 +100,7 @@ def test_a_request_chooses(server: Server) -> None:
         assert content(server, **body) == text, body
     with ThreadPoolExecutor(4) as threads:  # together, with an empty cache
         server.service.call(server.model.cache.clear).result()  # type: ignore[union-attr]
-        bodies = [asked[i] for i in (0, 4, 6, 9)]
+        bodies = [asked[i] for i in (0, 4, 7, 9)]
         got = list(threads.map(lambda each: content(server, cache_prompt=False, **each[0]), bodies))
     assert got == [text for _, text in bodies]
     answer = post(server, "/completion", **ASKED, model="tiny:first")
@@ -182,18 +183,18 @@ def test_an_activated_adapter_reads_from_its_invocation_on(server: Server) -> No
     ids = tokenizer.encode(PROMPT)
     start = len(ids) - N_INVOCATION
     wanted = expected(server, Applied.of({2: 1.0}, start))
-    base = content(server, lora=[])
+    base = content(server, lora=BASE)
     assert wanted != base
     server.service.call(server.model.cache.clear).result()  # type: ignore[union-attr]
     assert content(server, model="asked") == wanted
     # continues the base's text, which ends before the invocation
     server.service.call(server.model.cache.clear).result()  # type: ignore[union-attr]
-    beginning = {"prompt": ids[:start], "n_predict": 1, "lora": []}
+    beginning = {"prompt": ids[:start], "n_predict": 1, "lora": BASE}
     post(server, "/completion", **beginning)
     answer = post(server, "/completion", **ASKED, model="asked")
     assert answer["content"].strip() == wanted and answer["timings"]["cache_n"] == start
     # without the invocation it is the base
     other = {"prompt": "The state", "n_predict": 8, "temperature": 0}
-    plain = post(server, "/completion", **other, lora=[])
+    plain = post(server, "/completion", **other, lora=BASE)
     answer = post(server, "/completion", **other, model="asked")
     assert answer["content"] == plain["content"] and answer["generation_settings"]["lora"] == []

@@ -8,11 +8,15 @@ import peft_adapters
 import pytest
 import random_checkpoints
 from random_checkpoints import CONFIGS
+from test_saving import Process
+from test_service import Asked
 
 from hybrid.convert import convert, convert_lora
-from hybrid.infer import LoadedModel, Work
+from hybrid.infer import LoadedModel, LoadOptions, Work
 from hybrid.infer.engine.applied import NONE, Applied
 from hybrid.infer.sequence import Sequence
+from hybrid.infer.stages.line import LineHere
+from hybrid.infer.stages.loading import load_staged
 from hybrid.quant.ggml.errors import StateError, UsageError
 
 # attention alone, experts with adapters of their own, recurrent layers
@@ -185,3 +189,56 @@ def test_a_saved_text_belongs_to_its_adapters(adapters: Adapters, tmp_path: Path
             with pytest.raises(StateError, match=r"was saved by '.* \+ adapter0:0.5', not by this model"):
                 model.restore(path, again)
             again.close()
+
+
+def test_in_stages(adapters: Adapters) -> None:
+    options = LoadOptions(n_ctx=64, n_seq_max=len(CHOSEN), n_ubatch=24, n_threads=1, lora=tuple(adapters.files))  # type: ignore[arg-type]
+    everything = []
+    for model in (LoadedModel.load(adapters.base, options), load_staged(adapters.base, options, 2, LineHere)):
+        with model:
+            seqs = [sequence(model, applied) for applied in CHOSEN]
+            works = [Work(seq, ids, "all") for seq, ids in zip(seqs, adapters.texts, strict=True)]
+            everything.append([result.logits for result in model.eval(works)])
+            everything[-1] += [seq.decode(5) for seq in seqs]
+    for whole, staged in zip(*everything, strict=True):
+        assert np.array_equal(whole, staged)
+
+
+def test_texts_on_disk_keep_their_adapters(adapters: Adapters, tmp_path: Path) -> None:
+    """Another process continues the texts of each adapter, and an activated one the base's."""
+    rng = np.random.default_rng(8)
+    base, *others = (rng.integers(0, max(map(max, adapters.texts)), 300).tolist() for _ in range(3))
+    asked = [(others[0], Applied.of({0: 1.0})), (others[1], Applied.of({1: 0.5})), (base, NONE)]
+    start = len(base) - 20
+    activated = base[:start], [*base, 5, 6], Applied.of({1: 1.0}, start)
+    with LoadedModel.load(
+        adapters.base, n_ctx=512, n_seq_max=3, checkpoint_budget=1 << 24, lora=adapters.files
+    ) as model:
+        answers = {}
+        for turn in range(2):
+            process = Process(model, tmp_path)
+
+            def ask(ids: list[int], applied: Applied, process: Process = process) -> tuple[int, list[int]]:
+                one = Asked(model, ids, 4, remember=True, applied=applied)
+                process.service.submit(one.job)
+                answer = one.wait()
+                return one.job.n_known, answer
+
+            for i, (ids, applied) in enumerate(asked):
+                known = ask(ids, applied)
+                assert (known[0] if model.memory.is_recurrent else known[0] + 1) >= (len(ids) if turn else 0), i
+                assert answers.setdefault(i, known[1]) == known[1]
+                if turn == 0:
+                    assert ask(ids, Applied.of({2: 1.0}))[0] == 0, "of no other adapter"
+            if turn == 0:
+                ask(activated[0], NONE)
+                expected = ask(activated[1], activated[2])
+                assert expected[0] == start
+            process.close()
+        process = Process(model, tmp_path)
+        one = Asked(model, [*base[:start], 7, 8, 9], 4, remember=True, applied=activated[2])
+        process.service.submit(one.job)
+        one.wait()
+        assert one.job.n_known == start, "from the base's text on disk"
+        process.close()
+        assert not process.warnings

@@ -41,7 +41,8 @@ def marks(job: Job, others: Iterable[Job]) -> list[int]:
     )
     least = max(job.n_known + 1, WORTH_SHARING)
     shared = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
-    return shared + [n for n in job.boundaries if least <= n < len(job.ids)]
+    begins = 0 if job.applied is None else job.applied.start  # texts without the adapter go on from there
+    return shared + [n for n in (*job.boundaries, begins) if least <= n < len(job.ids)]
 
 
 def is_being_read(job: Job, running: Sequence[RunningJob], cache: PromptCache | None, n_beside: int) -> bool:

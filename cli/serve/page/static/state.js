@@ -14,6 +14,7 @@ const REASONS = {
   tokens: "known as other tokens",
   picture: "for another picture",
   continues: "new text behind a known one",
+  adapter: "read with another adapter",
   ladder: "since the nearest checkpoint",
   budget: "known once, given up for others",
   last: "the last token",

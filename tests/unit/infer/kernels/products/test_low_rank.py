@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from reference.run_kernel import record, run
 
-from hybrid.infer.kernels.products.low_rank import low_rank_inputs, low_rank_sums
+from hybrid.infer.kernels.products.low_rank import Entry, HalfType, low_rank_inputs, low_rank_sums
 from hybrid.infer.loading.low_rank import low_rank
 from hybrid.quant.ggml.adapter import Halves
-from hybrid.quant.ggml.types import GGMLType
 
 N_TOK, N_EXPERT, RANKS = 7, 3, (5, 16, 2, 9)
-KINDS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, None)  # None: halves of two types
+STEPS = (2.0**-20, 2.0**-10, 2.0**-6, 2.0**-6)  # of values: they need F32, F16, and BF16
 FACTORS = (0.5, 2.0, 1.25, 3.0)
 # by token: its adapters, each with its scale
 LISTS: list[list[tuple[int, float]]] = [[(0, 0.75)], [], [(1, -1.0), (2, 0.5)], [(3, 1.0)], [(0, 0.75)], [(1, 2.0)], []]
@@ -30,14 +29,15 @@ class Adapted:
         made = low_rank(adapters, self._keep, "w", n_expert, rows, n)
         assert made is not None and made.most_rank == max(RANKS)
         self.table, self.n_most = self.kept[-1], made.n_adapters
+        types = [HalfType.F32, HalfType.F16, HalfType.BF16, HalfType.BF16]
+        assert self.table[:, Entry.KIND].tolist() == types, "as narrow as the values allow"
         self.x = rng.standard_normal((N_TOK, n + 3)).astype(np.float32)  # a view of wider rows
         self.x[:, n:] = np.nan
 
     def _halves(self, rng: np.random.Generator, i: int, n_expert: int) -> Halves:
         a, b = rng.standard_normal((n_expert, RANKS[i], self.n)), rng.standard_normal((n_expert, self.rows, RANKS[i]))
-        # both have few bits: F16 and BF16 are exact
-        a, b = (np.round(half * 32).clip(-127, 127).astype(np.float32) / 32 for half in (a, b))
-        return Halves(a, b, FACTORS[i], KINDS[i])
+        a, b = ((np.round(half.clip(-1.9, 1.9) / STEPS[i]) * STEPS[i]).astype(np.float32) for half in (a, b))
+        return Halves(a, b, FACTORS[i])
 
     @staticmethod
     def _adapter(halves: Halves) -> Any:
