@@ -1,12 +1,12 @@
 """Gemma 1, 2 and 3 (text): in the later two attention over a window on most layers, norms before and after every part.
 arXiv:2503.19786"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
-from hybrid.quant.ggml.families.gemma import EmbeddingGemmaHparams, Gemma2Hparams, Gemma3Hparams, GemmaHparams
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.families.gemma import Gemma2Hparams, Gemma3Hparams, GemmaHparams
 from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
@@ -224,34 +224,3 @@ class Gemma3(Gemma2):
 
     def canonical(self, name: str) -> str:
         return name.replace("language_model.model.", "model.", 1).replace("model.language_model.", "model.", 1)
-
-
-@dataclass(frozen=True)
-class EmbeddingGemma(Gemma3):
-    """A Gemma 3 whose tokens see those on both sides. arXiv:2509.20354"""
-
-    arch = "gemma-embedding"
-    architectures = ("Gemma3TextModel",)
-    hparams = EmbeddingGemmaHparams
-    generates = False
-    bidirectional = True
-    n_layer_27b = 0
-    without_effect: ClassVar[Mapping[str, str]] = {
-        **Gemma3.without_effect,
-        "final_logit_softcapping": "it has no logits",
-    }
-
-    def dense_keys(self, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, Any]]:
-        n = self.n_embd
-        if len(sizes) != 2 or sizes[0][0] != n or sizes[1] != (sizes[0][1], n):
-            raise CheckpointError(
-                f"the dense layers of modules.json have sizes {list(sizes)}, expected two, from {n} values to {n}."
-            )
-        return [
-            (f"dense_{i}_feat_{part}", size)
-            for i, both in enumerate(sizes, 2)
-            for part, size in zip(("in", "out"), both, strict=True)
-        ]
-
-    def canonical(self, name: str) -> str:
-        return super().canonical(name if name.startswith("model.") else f"model.{name}")

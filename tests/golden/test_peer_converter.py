@@ -68,6 +68,12 @@ RANDOM_ENCODERS: dict[str, dict[str, Any]] = {
     "bert-scores": {"model_type": "bert", "vocab_size": 2000},
     "roberta-scores": {"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta"},
     "embedding-gemma": {"model_type": "gemma3_text", "layer_types": None, "sliding_window_pattern": 6},
+    "lfm2-bidirectional": {
+        "model_type": "lfm2",
+        "block_ffn_dim_multiplier": 1.0,
+        "block_auto_adjust_ff_dim": True,
+        "conv_bias": False,
+    },
     "modern-bert": {"model_type": "modernbert", "layer_norm_eps": 1e-4},
     "modern-bert-scores": {"model_type": "modernbert", "layer_norm_eps": 1e-5},
 }
@@ -321,6 +327,11 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             shutil.copyfile(file, checkpoint / file.name)
         if name == "embedding-gemma":
             write_modules(checkpoint, (60, 90), (90, 60), pooling_mode_mean_tokens=True)
+        if name == "lfm2-bidirectional":  # its converter wants the published names
+            tensors = load_file(checkpoint / "model.safetensors")
+            plain = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+            save_file(plain, checkpoint / "model.safetensors")
+            write_modules(checkpoint, (60, 32))
         yield f"random-{name}", checkpoint, "f16"
     yield "qwen3-reranker", qwen3_reranker(folder, tokenizer.parents[1]), "f16"
     for name, kind in HEADS.items():

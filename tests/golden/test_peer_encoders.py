@@ -38,6 +38,7 @@ SCORES = {
     "modern-bert-first": "checkpoints/mamba-bf16",
 }
 VECTORS = {"modern-bert": "checkpoints/mamba-bf16", "embedding-gemma": "checkpoints/mamba-bf16"}
+VECTORS |= {"lfm2-bidirectional": "checkpoints/mamba-bf16"}
 
 
 @contextmanager
@@ -119,3 +120,18 @@ def test_vectors(name: str, data_dir: Path, tmp_path: Path) -> None:
     theirs = np.array([one["embedding"] for one in found])
     print(name, np.abs(ours - theirs).max())
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+def test_vectors_of_tokens(data_dir: Path, tmp_path: Path) -> None:
+    source = random_checkpoints.write(
+        {**random_checkpoints.ENCODERS["lfm2-bidirectional"], "vocab_size": random_checkpoints.N_VOCAB}, tmp_path / "m"
+    )
+    write_modules(source, (60, 32))
+    convert(source, path := tmp_path / "a.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    with Embedder(path) as embedder:
+        ours = embedder.token_vectors(DOCUMENTS, normalize=False)
+    with server("-m", path, "--embeddings", "--pooling", "none", "-ctk", "f32", "-ctv", "f32", "-fa", "off") as address:
+        theirs = [asked(f"{address}/embedding", {"content": text})[0]["embedding"] for text in DOCUMENTS]
+    for mine, other in zip(ours, theirs, strict=True):
+        print(np.abs(mine - np.array(other)).max())
+        np.testing.assert_allclose(mine, other, atol=1e-3)

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
 from hybrid.infer.evaluate.embed import Embedder, Pooling
-from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
 CONFIG = random_checkpoints.ENCODERS["embedding-gemma"]
@@ -42,6 +42,40 @@ def test_vectors_of_embedding_gemma(gemma: Path, data_dir: Path, tmp_path: Path)
         for layer in layers:
             wanted = layer["linear.weight"].astype(np.float64) @ wanted
         np.testing.assert_allclose(vector, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_vector_of_every_token(bidirectional: bool, data_dir: Path, tmp_path: Path) -> None:
+    """LFM2.5-ColBERT, and the causal LFM2-ColBERT."""
+    config = random_checkpoints.ENCODERS["lfm2-bidirectional"]
+    name = "Lfm2BidirectionalModel" if bidirectional else "Lfm2Model"
+    folder = random_checkpoints.write({**config, "architectures": [name]}, tmp_path / "model")
+    (layer,) = write_modules(folder, (60, 12), bias=True)
+    convert(folder, tmp_path / "a.gguf", outtype="f32", tokenizer=data_dir / "tokenizers" / "wordpiece")
+    with GGUFFile.open(tmp_path / "a.gguf") as file:
+        assert file.get("lfm2.embedding_length_out") == 12
+        assert file.get("lfm2.attention.causal", True) is not bidirectional
+        np.testing.assert_array_equal(file.f32("dense_2.weight"), layer["linear.weight"])
+    texts = ["opening files", "how to read"]
+    with Embedder(tmp_path / "a.gguf") as embedder:
+        assert embedder.by_token and embedder.n_embd == 12
+        assert (embedder.encoder is not None) == bidirectional
+        ids, found = embedder.tokens(texts), embedder.token_vectors(texts, normalize=False)
+        for text, vectors in zip(texts, embedder.token_vectors(texts), strict=True):
+            np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
+            assert (embedder.token_vectors([text])[0] == vectors).all()
+        with pytest.raises(
+            UnsupportedError, match=r"a\.gguf makes a vector of every token: it has no pooling"
+        ) as refused:
+            embedder.embed(texts)
+        assert refused.value.remedy is Remedy.POOLING
+    with Embedder(tmp_path / "a.gguf", pooling=Pooling.CLS) as embedder:
+        np.testing.assert_allclose(embedder.embed(texts, normalize=False), [x[0] for x in found], rtol=1e-6)
+    if bidirectional:
+        for text, vectors in zip(ids, found, strict=True):
+            wanted = rows(config, random_checkpoints.tensors(config), text, len(text))
+            wanted = wanted @ layer["linear.weight"].T.astype(np.float64) + layer["linear.bias"]
+            np.testing.assert_allclose(vectors, wanted, atol=1e-5)
 
 
 def test_a_family_without_dense_layers(data_dir: Path, tmp_path: Path) -> None:
