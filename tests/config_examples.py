@@ -252,6 +252,15 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen3-scores": {
         "architectures": ["Qwen3ForSequenceClassification"], "hidden_size": 24, "intermediate_size": 20,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "num_labels": 3,
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
+    },
+    **{
+        f"{name}-indices": {
+            "architectures": [name], "hidden_size": 24, "block_ff_dim": 30, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "full_attn_idxs": [1], "conv_L_cache": 3,
+            "block_multiple_of": 4, "rope_theta": 1e5, "norm_eps": 1e-5,
+        }
+        for name in ("Lfm2Model", "Lfm2BidirectionalModel")
     },
     "rwkv7-ratio": {
         "architectures": ["RWKV7ForCausalLM"], "hidden_size": 24, "hidden_ratio": 1.5, "num_hidden_layers": 2,
@@ -281,6 +290,7 @@ ALIKE = {
     "CamembertModel": "XLMRobertaModel",
     "Idefics3ForConditionalGeneration": "SmolVLMForConditionalGeneration",
     "LFM2ForCausalLM": "Lfm2ForCausalLM",
+    "Lfm2Model": "Lfm2BidirectionalModel",
     "LLaMAForCausalLM": "LlamaForCausalLM",
     "LlamaModel": "LlamaForCausalLM",
     "MambaLMHeadModel": "MambaForCausalLM",

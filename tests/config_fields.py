@@ -20,6 +20,7 @@ FILE = Path(__file__).resolve().parent / "data" / "config_fields.json"
 # Other names of architectures that transformers has.
 SAME = {
     "LFM2ForCausalLM": "Lfm2ForCausalLM",
+    "Lfm2BidirectionalModel": "Lfm2Model",
     "LLaMAForCausalLM": "LlamaForCausalLM",
     "MambaLMHeadModel": "MambaForCausalLM",
     "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",

@@ -105,7 +105,7 @@ def towers() -> str:
 def family_names() -> str:
     """A sentence with all families; encoders are listed apart."""
     files = family_files()
-    names = {kind: [f.name for f in files if f.classes[0].generates is kind] for kind in (True, False)}
+    names = {kind: [f.name for f in files if any(c.generates for c in f.classes) is kind] for kind in (True, False)}
     text = f"{'; '.join(names[True])}. For embeddings only: {'; '.join(names[False])}."
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 

@@ -1,9 +1,11 @@
 """BERT and (XLM-)RoBERTa: attention in both directions, learned positions, norms after the parts. arXiv:1810.04805"""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.families.bert import BertHparams
 
 from ..checkpoint import Config
@@ -22,6 +24,15 @@ LINEAR = {
 }
 POSITIONS = "embeddings.position_embeddings.weight"
 NORMS = {"attention.output.LayerNorm": "attn_output_norm", "output.LayerNorm": "layer_output_norm"}
+# Parts of a layer in jinaai's checkpoints of XLM-RoBERTa.
+JINA = {
+    "mixer.out_proj.": "attention.output.dense.",
+    "norm1.": "attention.output.LayerNorm.",
+    "mlp.fc1.": "intermediate.dense.",
+    "mlp.fc2.": "output.dense.",
+    "norm2.": "output.LayerNorm.",
+}
+_JINA_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 OLD = {".gamma": ".weight", ".beta": ".bias"}  # a norm's tensors in TensorFlow's checkpoints
 
 
@@ -162,6 +173,11 @@ class Roberta(Bert):
 
     @classmethod
     def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
+        if config.get("lora_adaptations"):
+            raise UnsupportedError(
+                f"{config.where}: lora_adaptations: adapters that depend on the task (jina-embeddings-v3) are not "
+                "supported."
+            )
         skipped = 1 + config.integer("pad_token_id", default=1, minimum=0)
         n_ctx = config.integer("max_position_embeddings") - skipped
         if n_ctx < 1:
@@ -169,9 +185,19 @@ class Roberta(Bert):
         return {**super().fields(config, shapes), "n_ctx": n_ctx, "skipped": skipped}
 
     def canonical(self, name: str) -> str:
-        return super().canonical(name.removeprefix("roberta."))
+        name = super().canonical(name.removeprefix("roberta."))
+        if layer := _JINA_LAYER.match(name):
+            part = name[layer.end() :]
+            new = next((new + part.removeprefix(old) for old, new in JINA.items() if part.startswith(old)), part)
+            return f"encoder.layer.{layer[1]}.{new}"
+        return "embeddings.LayerNorm." + name.removeprefix("emb_ln.") if name.startswith("emb_ln.") else name
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
+        prefix, fused, kind = name.partition("mixer.Wqkv.")
+        if fused and shape and shape[0] == 3 * self.n_embd:
+            for i, part in enumerate(("query", "key", "value")):
+                start, rest = (i * self.n_embd, *[0] * (len(shape) - 1)), shape[1:]
+                yield TensorBlock(f"{prefix}attention.self.{part}.{kind}", start, (self.n_embd, *rest))
         if name == POSITIONS and len(shape) == 2 and shape[0] > self.skipped:
             yield TensorBlock(name, (self.skipped, 0), (shape[0] - self.skipped, shape[1]))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.families.gemma import Gemma2Hparams, Gemma3Hparams, GemmaHparams
 from hybrid.quant.ggml.families.hparams import by_period
 
@@ -76,6 +77,7 @@ class Gemma2(Decoder):
     period: ClassVar[int] = 2  # the last of every N layers sees all tokens, if the config does not say
     usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # default caps of scores and logits
     normed: ClassVar[bool] = False  # whether queries and keys have norms
+    bidirectional: ClassVar[bool] = False  # whether tokens see those after them
     without_effect: ClassVar[Mapping[str, str]] = HIDDEN_ACT
     n_layer_27b: ClassVar[int] = 46  # the size whose scores readers scale by the model's width
 
@@ -94,7 +96,12 @@ class Gemma2(Decoder):
         config.expects("hidden_activation", "gelu_pytorch_tanh")
         config.expects("attention_bias", False)
         config.expects("tie_word_embeddings", True)
-        config.expects("use_bidirectional_attention", False)
+        if cls.bidirectional and not config.boolean("use_bidirectional_attention", default=False):
+            raise UnsupportedError(
+                f"{config.where}: use_bidirectional_attention is not true: this model generates text. Name it "
+                "Gemma3ForCausalLM in architectures."
+            )
+        config.expects("use_bidirectional_attention", cls.bidirectional)
         sizes = cls.sizes(config, shapes, n_ctx={2: 8192, 6: 131072}[cls.period], tied=True)
         n_layer, n_ctx = sizes["n_layer"], sizes["n_ctx"]
         heads = Heads.read(config, sizes["n_embd"])
@@ -177,9 +184,9 @@ class Gemma3(Gemma2):
     """Windows on five layers of six, norms on queries and keys, another RoPE base on layers with a window."""
 
     arch = "gemma3"
-    hparams = Gemma3Hparams
+    hparams: ClassVar[type[Any]] = Gemma3Hparams
     usual_caps = (0.0, 0.0)
-    architectures = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
+    architectures: ClassVar[tuple[str, ...]] = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
     dropped = PICTURE_TENSORS
     conditional: ClassVar[Mapping[str, str]] = {
         "sliding_window_pattern": "where layer_types is absent",

@@ -1,11 +1,12 @@
 """LFM2: gated short convolutions, and attention on some layers. arXiv:2511.23404"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from hybrid.quant.ggml.errors import CheckpointError
 from hybrid.quant.ggml.families.experts import SIGMOID
 from hybrid.quant.ggml.families.lfm2 import Lfm2Hparams, Lfm2MoeHparams
 
@@ -124,6 +125,49 @@ class Lfm2(Decoder):
         else:  # readers want one
             yield Row(bias, (self.n_expert,), (), constant=np.zeros(self.n_expert, np.float32))
         yield from stacked_experts(hf + "experts.", blk, self.n_expert, n, self.n_ff_expert, parts)
+
+
+@dataclass(frozen=True)
+class Lfm2Embedding(Lfm2):
+    """One model without an output matrix, for embeddings: LFM2-ColBERT, which makes a vector of every token."""
+
+    architectures = ("Lfm2Model",)
+    generates = False
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **Lfm2.without_effect,
+        **dict.fromkeys(("tie_embedding", "tie_word_embeddings"), "it has no output matrix"),
+    }
+
+    def dense_keys(self, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, Any]]:
+        if len(sizes) != 1 or sizes[0][0] != self.n_embd:
+            raise CheckpointError(
+                f"the dense layers of modules.json have sizes {list(sizes)}, expected one, of {self.n_embd} inputs."
+            )
+        return [("embedding_length_out", sizes[0][1])]
+
+    def rows(self) -> Iterator[Row]:
+        yield from (one for one in super().rows() if one.target != "output.weight")
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name if name.startswith("model.") else f"model.{name}")
+
+
+@dataclass(frozen=True)
+class Lfm2Bidirectional(Lfm2Embedding):
+    """One encoder: tokens see those on both sides, in attention and in convolutions (LFM2.5-Embedding)."""
+
+    architectures = ("Lfm2BidirectionalModel",)
+    order = f"{Lfm2.order} .attention.causal"
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        family = super().read(config, shapes)
+        if family.d_conv % 2 == 0:
+            raise config.wrong("conv_L_cache", "an odd number: as many tokens before as after")
+        return family
+
+    def values(self) -> dict[str, Any]:
+        return {**super().values(), "attention.causal": False}
 
 
 @dataclass(frozen=True)

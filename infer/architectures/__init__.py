@@ -92,9 +92,12 @@ _HOMES = {
 }
 
 
-# the same of families that make no text, only embeddings and scores
+# the same of families that make no text, only embeddings and scores; a name that is above also is theirs in files
+# whose attention is not causal
 _HOMES_OF_ENCODERS = {
     "bert": "bert.Bert",
+    "gemma-embedding": "embedding_gemma.EmbeddingGemma",
+    "lfm2": "lfm2.Lfm2Bidirectional",
     "modern-bert": "modern_bert.ModernBert",
 }
 
@@ -130,7 +133,10 @@ ENCODERS: Mapping[str, EncoderFamily] = _Families[EncoderFamily](_HOMES_OF_ENCOD
 
 def encoder_of(gguf: GGUFFile) -> EncoderFamily | None:
     """The family of a file that is an encoder; None: it generates text, or is unknown."""
-    return ENCODERS.get(gguf.get("general.architecture", ""))
+    arch = gguf.get("general.architecture", "")
+    if arch in FAMILIES and gguf.get(f"{arch}.attention.causal", True) is not False:
+        return None
+    return ENCODERS.get(arch)
 
 
 __all__ = ["ENCODERS", "FAMILIES", "EncoderFamily", "Family", "encoder_of"]

@@ -49,10 +49,7 @@ class Gemma2(Family):
             h.window if local else 0, h.attention_cap, HeadNorm(h.eps) if self.normed else None,
             together=self.together,
         )  # fmt: skip
-        p = f"blk.{i}."
-        yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
-        feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")
-        yield "ffn_norm.weight", PostNorm(feed_forward, p + "post_ffw_norm.weight", h.n_embd, h.eps)
+        yield from parts_around(h, i, attention)
 
 
 class Gemma3(Gemma2):
@@ -64,3 +61,11 @@ class Gemma3(Gemma2):
     all_scaled = False
     together = True
     n_layer_27b = 62
+
+
+def parts_around(h: Gemma2Hparams, i: int, attention: Attention) -> Iterator[Part]:
+    """The attention of a block and its second part, with norms after them."""
+    p = f"blk.{i}."
+    yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
+    feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")
+    yield "ffn_norm.weight", PostNorm(feed_forward, p + "post_ffw_norm.weight", h.n_embd, h.eps)

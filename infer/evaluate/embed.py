@@ -23,6 +23,7 @@ from ..engine.encoder import Encoder
 from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
 from ..loading.classifier import Classifier
+from ..loading.dense import Dense
 from ..loading.model_file import fitting_tokenizer, notes_on
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import LoadedModel
@@ -82,10 +83,11 @@ class Embedder:
         self._load_model = load_model
 
         if self.encoder:
-            self.classifier = self.encoder.classifier
+            self.classifier, self.dense = self.encoder.classifier, self.encoder.dense
         else:
             hparams = family_of(self.gguf).hparams.read(self.gguf, arch)
             self.classifier = Classifier.read(self.gguf, hparams.n_embd, hparams.eps)
+            self.dense = Dense.read(self.gguf, hparams.n_embd)
 
     @property
     def numa_note(self) -> str:
@@ -119,6 +121,11 @@ class Embedder:
         prompt, has_context = self.prompts.named(prompt_name), not self.encoder
         prompted = [prompt + text for text in texts]
         return text_ids(self.tokenizer, prompted, self.n_ctx, truncate=truncate, has_context=has_context).ids
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the model makes a vector of every token (ColBERT): dense layers, and no pooling in the file."""
+        return bool(self.dense) and stated_pooling(self.gguf) is None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -164,6 +171,38 @@ class Embedder:
         rows = [self.classifier.scores(vector) for vector in vectors]
         return np.array(rows, np.float32).reshape(len(rows), self.n_labels)
 
+    def token_vectors(
+        self,
+        texts: Sequence[str],
+        *,
+        normalize: bool = True,
+        truncate: bool = False,
+        progress: TokenProgress | None = None,
+    ) -> list[np.ndarray]:
+        """A vector of every token of each text, f32 [tok, n_embd], for late interaction (`max_similarity`).
+
+        The special tokens around a text have vectors, too. Marks such as "[Q] " and "[D] ", which ColBERT models were
+        trained with, are the caller's.
+        """
+        ids = self.tokens(texts, truncate=truncate)
+        check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
+        total, done, found = sum(map(len, ids)), 0, []
+        for rows in self._rows(ids):
+            vectors = np.stack([self.dense.apply(row.astype(np.float64)) for row in rows])
+            found.append((normalized(vectors) if normalize else vectors).astype(np.float32))
+            done += len(rows)
+            if progress:
+                progress(done, total)
+        return found
+
+    def _rows(self, ids: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
+        """The rows of all tokens of each text."""
+        if self.encoder is None:
+            yield from (rows * np.float64(scale) for _, rows, scale in self._hidden(ids, slice(None)))
+            return
+        for part in self.encoder.passes([len(text) for text in ids]):
+            yield from self.encoder.encode([ids[i] for i in part])
+
     def embed(
         self,
         texts: Sequence[str],
@@ -201,18 +240,26 @@ class Embedder:
                 f"{self.path.name} scores texts ({shown(', '.join(self.labels))}): it makes no embeddings.",
                 remedy=Remedy.POOLING,
             )
+        if self.by_token and self._chosen is None:
+            raise UnsupportedError(
+                f"{self.path.name} makes a vector of every token: it has no pooling.", remedy=Remedy.POOLING
+            )
         check_dimensions(dimensions, self.n_embd)
         # a generating model checks its tokens itself
         check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
         vectors = self._all_vectors(ids, self.pooling, (), progress)
-        rows = np.stack(vectors) if vectors else np.zeros((0, self.n_embd))
+        rows = np.stack([self.dense.apply(vector) for vector in vectors]) if vectors else np.zeros((0, self.n_embd))
         return finished(rows, normalize=normalize, dimensions=dimensions)
 
     @property
     def n_embd(self) -> int:
-        if self.encoder:
-            return int(self.encoder.n_embd)
-        return int(self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length"))
+        """The width of a vector."""
+        own = (
+            self.encoder.n_embd
+            if self.encoder
+            else self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length")
+        )
+        return self.dense.n_out(int(own))
 
     def _all_vectors(
         self, ids: Sequence[Sequence[int]], pooling: Pooling, seconds: Sequence[int], progress: TokenProgress | None
@@ -238,6 +285,12 @@ class Embedder:
                 yield len(rows), _pooled(rows, pooling)
 
     def _generating(self, ids: Sequence[Sequence[int]], pooling: Pooling) -> Iterator[tuple[int, np.ndarray]]:
+        output = {Pooling.MEAN: slice(None), Pooling.CLS: slice(0, 1), Pooling.LAST: slice(-1, None)}[pooling]
+        for n, rows, scale in self._hidden(ids, output):
+            yield n, _pooled(rows, pooling) * scale
+
+    def _hidden(self, ids: Sequence[Sequence[int]], output: slice) -> Iterator[tuple[int, np.ndarray, float]]:
+        """For each text, the number of its tokens, the hidden states of the tokens in `output`, and their factor."""
         longest = max(map(len, ids), default=0)
         if self._model is None or self._model.n_ctx < longest:
             self._close_model()
@@ -252,13 +305,12 @@ class Embedder:
         # hidden states are divided by this, see Runner.hidden_states
         scale = float(model.hparams.scales.logits)
         size = model.n_seq_max
-        output = {Pooling.MEAN: slice(None), Pooling.CLS: slice(0, 1), Pooling.LAST: slice(-1, None)}[pooling]
         for first in range(0, len(ids), size):
             part = ids[first : first + size]
             works = [Work(model.sequence(), text, output) for text in part]
             try:
                 for work, rows in zip(works, model.runner.hidden_states(works), strict=True):
-                    yield len(work.ids), _pooled(rows, pooling) * scale
+                    yield len(work.ids), rows, scale
             finally:
                 for work in works:
                     work.seq.close()

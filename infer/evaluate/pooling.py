@@ -92,6 +92,12 @@ def finished(rows: np.ndarray, *, normalize: bool, dimensions: int | None = None
     return (normalized(cut) if normalize else cut).astype(np.float32)
 
 
+def max_similarity(query: np.ndarray, document: np.ndarray) -> float:
+    """The score of a document in late interaction (ColBERT, arXiv:2004.12832): for each vector of the query, f32
+    [tok, n], its largest product with a vector of the document; their sum."""
+    return float((query.astype(np.float64) @ document.astype(np.float64).T).max(axis=1).sum())
+
+
 def normalized(rows: np.ndarray) -> np.ndarray:
     """Scale each row, f64 [n, n_embd], to length 1 in place, unless it is zero."""
     length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))

@@ -1,11 +1,14 @@
 """The gated short convolution of LFM2: y = out(C * conv(B * x)) with B, C and x projected from the input.
-arXiv:2511.23404"""
+arXiv:2511.23404
+
+In encoders the taps of a token are before and after it."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..kernels.recurrent.conv import conv1d_gated
+from ..kernels.rows.centered_conv import centered_conv
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
@@ -39,5 +42,29 @@ class ShortConv:
         b.op(
             conv1d_gated, ctl=batch.ctl, seg=batch.seg, x=inner, w=self.taps, bias=self.bias, state=conv.ctypes.data,
             stride=conv.strides[0], y=y, n_channel=n, d_conv=self.d_conv, before=before, after=after,
+        )  # fmt: skip
+        return add_bias(b, b.matmul(y, self.w_out, "shortconv_out"), self.bias_out)
+
+
+@dataclass
+class CenteredShortConv(ShortConv):
+    """The same over the tokens of a whole text, with as many taps before a token as after it. Nothing is kept."""
+
+    def load(self, w: Weights) -> None:
+        if self.d_conv % 2 == 0:
+            raise w.wrong("shortconv.l_cache", self.d_conv, "an odd number, as many tokens before as after")
+        super().load(w)
+
+    def memory(self) -> tuple[()]:  # type: ignore[override]
+        return ()
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n = b.batch, self.n_embd
+        rows = add_bias(b, b.matmul(x, self.w_in, "shortconv_in"), self.bias_in)
+        before, after, inner = (rows.columns(i * n, n) for i in range(3))
+        y = b.rows(n)
+        b.op(
+            centered_conv, count=batch.n_tok, pos=batch.pos, last=batch.last, x=inner, before=before, after=after,
+            w=self.taps, bias=self.bias, y=y, n=n, d_conv=self.d_conv,
         )  # fmt: skip
         return add_bias(b, b.matmul(y, self.w_out, "shortconv_out"), self.bias_out)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
-from reranker_checkpoints import qwen3_reranker
+from retrieval_checkpoints import qwen3_reranker, write_modules
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -37,7 +37,8 @@ SCORES = {
     "modern-bert-scores": "checkpoints/mamba-bf16",
     "modern-bert-first": "checkpoints/mamba-bf16",
 }
-VECTORS = {"modern-bert": "checkpoints/mamba-bf16"}
+VECTORS = {"modern-bert": "checkpoints/mamba-bf16", "embedding-gemma": "checkpoints/mamba-bf16"}
+VECTORS |= {"lfm2-bidirectional": "checkpoints/mamba-bf16"}
 
 
 @contextmanager
@@ -79,6 +80,8 @@ def made(name: str, tokenizer: Path, folder: Path) -> Path:
     if types in tensors:
         same = np.repeat(tensors[types][:1], len(tensors[types]), 0)
         save_file({**tensors, types: same}, source / "model.safetensors")
+    if name == "embedding-gemma":
+        write_modules(source, (60, 90), (90, 60), pooling_mode_cls_token=True)
     convert(source, folder / f"{name}.gguf", outtype="f32", tokenizer=tokenizer)
     return folder / f"{name}.gguf"
 
@@ -117,3 +120,18 @@ def test_vectors(name: str, data_dir: Path, tmp_path: Path) -> None:
     theirs = np.array([one["embedding"] for one in found])
     print(name, np.abs(ours - theirs).max())
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+def test_vectors_of_tokens(data_dir: Path, tmp_path: Path) -> None:
+    source = random_checkpoints.write(
+        {**random_checkpoints.ENCODERS["lfm2-bidirectional"], "vocab_size": random_checkpoints.N_VOCAB}, tmp_path / "m"
+    )
+    write_modules(source, (60, 32))
+    convert(source, path := tmp_path / "a.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    with Embedder(path) as embedder:
+        ours = embedder.token_vectors(DOCUMENTS, normalize=False)
+    with server("-m", path, "--embeddings", "--pooling", "none", "-ctk", "f32", "-ctv", "f32", "-fa", "off") as address:
+        theirs = [asked(f"{address}/embedding", {"content": text})[0]["embedding"] for text in DOCUMENTS]
+    for mine, other in zip(ours, theirs, strict=True):
+        print(np.abs(mine - np.array(other)).max())
+        np.testing.assert_allclose(mine, other, atol=1e-3)

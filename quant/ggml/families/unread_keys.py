@@ -42,6 +42,7 @@ _ASSUMED: Mapping[str, Mapping[str, Any]] = {
     "bert": {"attention.causal": False},
     "ernie4_5-moe": {"interleave_moe_layer_step": ANY, "leading_dense_block_count": ANY},
     "falcon": {"tensor_data_layout": "jploski"},
+    "lfm2": {"attention.causal": ANY},
     "lfm2moe": {"expert_gating_func": 2},
     "llama4": {"interleave_moe_layer_step": ANY},
     "modern-bert": {"attention.causal": False},
@@ -71,9 +72,8 @@ _PASSED = {
     r"vocab_size|features_length|block_size|context_length": _TENSORS,
     r"attention\.(head_count|head_count_kv|key_length|value_length)(_swa)?": _TENSORS,
     r"(expert_|expert_shared_|expert_chunk_)?feed_forward_length|expert_shared_count": _TENSORS,
-    r"embedding_length_out|n_deepstack_layers|deepstack_mapping|dense_\w*feat\w*|(vision|audio|mm)\..*": (
-        "of parts that are not run"
-    ),
+    r"embedding_length_out|dense_\w*feat\w*": _TENSORS,
+    r"n_deepstack_layers|deepstack_mapping|(vision|audio|mm)\..*": "of parts that are not run",
     r"pooling_type|classifier\..*|decoder_.*|target_.*|nextn_.*": "of other uses of the model",
     r"rope\.scaling\.finetuned": "a fact about the training",
 }

@@ -19,7 +19,14 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
 EVERY = 4
 LENGTHS, SECONDS = (1, 24, 40), (1, 9, 22)
-MODEL_TYPES = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "ModernBert": "modernbert"}
+MODEL_TYPES = {
+    "Bert": "bert",
+    "Roberta": "roberta",
+    "XLMRoberta": "xlm-roberta",
+    "ModernBert": "modernbert",
+    "Gemma3Text": "gemma3_text",
+    "Lfm2Bidirectional": "lfm2",
+}
 PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "modernbert": "model."}
 HEADS = ("classifier.", "head.")
 
@@ -32,6 +39,19 @@ def named(tensors: dict[str, np.ndarray], config: dict[str, Any], kind: str) -> 
     if not config["architectures"][0].endswith("ForSequenceClassification"):
         return tensors
     return {name if name.startswith(HEADS) else PREFIXES[kind] + name: x for name, x in tensors.items()}
+
+
+def see_both_sides() -> None:
+    """Turn transformers' LFM2 into the encoder of LiquidAI's repositories, which transformers lacks: convolutions with
+    as many taps before a token as after it."""
+    import torch
+    from transformers.models.lfm2 import modeling_lfm2
+
+    def centered(x: Any, weight: Any, bias: Any, **_: Any) -> Any:
+        half = weight.shape[1] // 2
+        return torch.nn.functional.conv1d(x, weight[:, None], bias, padding=half, groups=len(weight))
+
+    modeling_lfm2.causal_conv1d_fn = centered
 
 
 def computed(config: dict[str, Any], tensors: dict[str, np.ndarray], texts: list[list[int]]) -> dict[str, np.ndarray]:
@@ -53,10 +73,15 @@ def computed(config: dict[str, Any], tensors: dict[str, np.ndarray], texts: list
     left = {key: names for key, names in report.items() if [x for x in names if "pooler." not in str(x) or scores]}
     if left:
         raise SystemExit(f"{name}: {left}")
+    if kind == "lfm2":
+        see_both_sides()
     found = []
     for ids, second in zip(texts, SECONDS, strict=True):
         types = torch.tensor([[0] * second + [1] * (len(ids) - second)])
         more = {"token_type_ids": types} if config.get("type_vocab_size", 1) > 1 else {}
+        if kind == "lfm2":  # a mask that hides nothing, in place of the causal one
+            everything = torch.zeros(1, 1, len(ids), len(ids), dtype=torch.float64)
+            more = {"attention_mask": {"full_attention": everything, "conv": None}, "use_cache": False}
         with torch.no_grad():
             out = model.eval()(torch.tensor([ids]), **more)
         found.append(out.logits.numpy() if scores else out.last_hidden_state[0, :, ::EVERY].numpy())

@@ -109,6 +109,37 @@ def test_a_head_that_scores_texts(checkpoint: Path, tmp_path: Path) -> None:
         assert list(file.get("bert.classifier.output_labels")) == ["LABEL_0", "LABEL_1", "LABEL_2"]
 
 
+def test_rerankers_of_jinaai(checkpoint: Path, tmp_path: Path) -> None:
+    """Other names, and queries, keys and values in one matrix: the same file."""
+    random_checkpoints.write(ENCODERS["roberta-scores"], checkpoint)
+    random_checkpoints.pad_positions(checkpoint)
+    convert(checkpoint, tmp_path / "plain.gguf")
+    parts = {
+        "attention.output.dense": "mixer.out_proj", "attention.output.LayerNorm": "norm1", "output.LayerNorm": "norm2",
+        "intermediate.dense": "mlp.fc1", "output.dense": "mlp.fc2",
+    }  # fmt: skip
+    tensors, theirs = load_file(checkpoint / "model.safetensors"), {}
+    for name, values in tensors.items():
+        if "attention.self" in name:
+            first = name.replace(name.split(".")[5], "query")
+            own = [tensors[first.replace("query", part)] for part in ("query", "key", "value")]
+            layer, _, kind = first.partition("attention.self.query.")
+            name, values = f"{layer}mixer.Wqkv.{kind}", np.concatenate(own)
+        for ours, part in parts.items():
+            name = name.replace("." + ours, "." + part) if name.startswith("encoder.") else name
+        name = name.replace("embeddings.LayerNorm", "emb_ln").replace("encoder.layer.", "encoder.layers.")
+        theirs[name if name.startswith("classifier.") else f"roberta.{name}"] = values
+    assert "roberta.encoder.layers.1.mlp.fc2.bias" in theirs and "roberta.encoder.layers.0.norm1.weight" in theirs
+    save_file(theirs, checkpoint / "model.safetensors")
+    convert(checkpoint, tmp_path / "theirs.gguf")
+    with GGUFFile.open(tmp_path / "plain.gguf") as a, GGUFFile.open(tmp_path / "theirs.gguf") as b:
+        assert a.tensors.keys() == b.tensors.keys()
+        assert all((a.raw(name) == b.raw(name)).all() for name in a.tensors)
+    changed(checkpoint / "config.json", lambda c: c.update(lora_adaptations=["retrieval.query"]))
+    with pytest.raises(UnsupportedError, match=r"lora_adaptations: adapters that depend on the task"):
+        convert(checkpoint, tmp_path / "c.gguf")
+
+
 @pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM"])
 def test_older_names_and_heads_for_training(name: str, checkpoint: Path, tmp_path: Path) -> None:
     convert(checkpoint, tmp_path / "new.gguf")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybrid.infer.evaluate.pooling import Pooled, Pooling, normalized
+from hybrid.infer.evaluate.pooling import Pooled, Pooling, max_similarity, normalized
 
 
 @pytest.mark.parametrize("pooling", list(Pooling))
@@ -22,6 +22,12 @@ def test_however_rows_are_cut(pooling: Pooling, n: int) -> None:
             end = min(n, begin + size)
             pooled.add(rows[begin:end][pooling.outputs(begin, end, n)])
         assert (pooled.vector == wanted).all(), size
+
+
+def test_late_interaction() -> None:
+    query = np.array([[1, 0], [0, 2]], np.float32)
+    document = np.array([[3, -1], [0.5, 0.25], [-4, 0]], np.float32)
+    assert max_similarity(query, document) == 3 + 0.5
 
 
 def test_lengths() -> None:
