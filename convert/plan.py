@@ -28,9 +28,9 @@ from .general import general_keys, output_name, sampling_keys
 from .kept_blocks import factors, inputs_are_exact, kept
 from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
-from .pooling import read_pooling
 from .prompts import prompt_keys
 from .reranker import TEMPLATE, as_reranker, is_reranker
+from .sentence_modules import DenseModule, read_dense, read_pooling
 from .sources import choose, in_reading_order, some
 from .tokenizers import read_vocabulary
 from .tokenizers.special import stated_ids
@@ -141,6 +141,13 @@ def prepare(
     if lacking:
         notes.append(f"a head that guesses tokens ahead is left out: the checkpoint lacks {some(lacking)} of it")
     chosen = [] if vocab_only else list(choose(family, stored, notes))
+    dense = [] if tower else read_dense(checkpoint)
+    dense_keys = family.dense_keys([(one.n_in, one.n_out) for one in dense]) if dense else []
+    if dense_keys is None:
+        notes.append(f"{', '.join(one.folder for one in dense)} left out: vectors are taken before these layers")
+        dense, dense_keys = [], []
+    stored |= {f"{one.folder}/{name}": tensor for one in dense for name, tensor in one.tensors.items()}
+    chosen += [] if vocab_only else list(_dense_rows(dense))
     targets = {row.target for row, _ in chosen}
     sources = (tensor for _, some in chosen for tensor in some)
     if wanted is None or wanted is FileType.NVFP4:
@@ -188,7 +195,7 @@ def prepare(
     else:
         notes += field_notes(config, family)
     general, facts = general_keys(checkpoint, planned, metadata, model_name, notes)
-    more = [] if pooling is None else [("pooling_type", pooling)]
+    more = [*dense_keys, *([] if pooling is None else [("pooling_type", pooling)])]
     key_values: list[KeyValue] = [
         ("general.type", family.general_type, ValueType.STRING),
         *_merge_sampling(sampling_keys(checkpoint), general),
@@ -212,6 +219,13 @@ def prepare(
         tensors=planned,
     )
     return PreparedConversion(plan, config, family, key_values, jobs)
+
+
+def _dense_rows(dense: Sequence[DenseModule]) -> Iterator[tuple[Row, tuple[StoredTensor, ...]]]:
+    """The rows and sources of the dense layers after the pooling, by llama.cpp's names."""
+    for i, one in enumerate(dense, 2):
+        for name, tensor in one.tensors.items():
+            yield Row(f"dense_{i}.{name}", tensor.shape, (f"{one.folder}/{name}",)), (tensor,)
 
 
 def _writer(

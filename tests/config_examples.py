@@ -252,6 +252,7 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen3-scores": {
         "architectures": ["Qwen3ForSequenceClassification"], "hidden_size": 24, "intermediate_size": 20,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "num_labels": 3,
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
     },
     "rwkv7-ratio": {
         "architectures": ["RWKV7ForCausalLM"], "hidden_size": 24, "hidden_ratio": 1.5, "num_hidden_layers": 2,

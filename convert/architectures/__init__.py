@@ -14,7 +14,7 @@ from .exaone4 import Exaone4
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
-from .gemma import Gemma, Gemma2, Gemma3
+from .gemma import EmbeddingGemma, Gemma, Gemma2, Gemma3
 from .gemma3n import Gemma3n
 from .gemma4 import Gemma4
 from .glm4 import Glm4
@@ -66,11 +66,11 @@ from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
     Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
-    DeepSeekV4, Dots1, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4,
-    Glm4Moe, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, Hunyuan, HunyuanMoe,
-    Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral,
-    Mistral3, Mixtral, ModernBert, ModernBertClassifier, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe,
-    OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier,
+    DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
+    Gemma4, Glm4, Glm4Moe, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, Hunyuan,
+    HunyuanMoe, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax,
+    Mistral, Mistral3, Mixtral, ModernBert, ModernBertClassifier, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3,
+    Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier,
     Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv6,
     Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip

@@ -157,6 +157,10 @@ class Family(ABC):
         yield row(norm, target, self.n_embd, transform=transform)
         yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
 
+    def dense_keys(self, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, Any]] | None:
+        """Keys of dense layers after the pooling, from their numbers of inputs and outputs; None: readers have none."""
+        return None
+
     @property
     def n_heads_ahead(self) -> int:
         """Number of heads in the file that guess tokens (heads.py)."""

@@ -1,11 +1,12 @@
 """Gemma 1, 2 and 3 (text): in the later two attention over a window on most layers, norms before and after every part.
 arXiv:2503.19786"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.families.gemma import Gemma2Hparams, Gemma3Hparams, GemmaHparams
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+from hybrid.quant.ggml.families.gemma import EmbeddingGemmaHparams, Gemma2Hparams, Gemma3Hparams, GemmaHparams
 from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
@@ -76,6 +77,7 @@ class Gemma2(Decoder):
     period: ClassVar[int] = 2  # the last of every N layers sees all tokens, if the config does not say
     usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # default caps of scores and logits
     normed: ClassVar[bool] = False  # whether queries and keys have norms
+    bidirectional: ClassVar[bool] = False  # whether tokens see those after them
     without_effect: ClassVar[Mapping[str, str]] = HIDDEN_ACT
     n_layer_27b: ClassVar[int] = 46  # the size whose scores readers scale by the model's width
 
@@ -94,7 +96,12 @@ class Gemma2(Decoder):
         config.expects("hidden_activation", "gelu_pytorch_tanh")
         config.expects("attention_bias", False)
         config.expects("tie_word_embeddings", True)
-        config.expects("use_bidirectional_attention", False)
+        if cls.bidirectional and not config.boolean("use_bidirectional_attention", default=False):
+            raise UnsupportedError(
+                f"{config.where}: use_bidirectional_attention is not true: this model generates text. Name it "
+                "Gemma3ForCausalLM in architectures."
+            )
+        config.expects("use_bidirectional_attention", cls.bidirectional)
         sizes = cls.sizes(config, shapes, n_ctx={2: 8192, 6: 131072}[cls.period], tied=True)
         n_layer, n_ctx = sizes["n_layer"], sizes["n_ctx"]
         heads = Heads.read(config, sizes["n_embd"])
@@ -177,9 +184,9 @@ class Gemma3(Gemma2):
     """Windows on five layers of six, norms on queries and keys, another RoPE base on layers with a window."""
 
     arch = "gemma3"
-    hparams = Gemma3Hparams
+    hparams: ClassVar[type[Any]] = Gemma3Hparams
     usual_caps = (0.0, 0.0)
-    architectures = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
+    architectures: ClassVar[tuple[str, ...]] = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
     dropped = PICTURE_TENSORS
     conditional: ClassVar[Mapping[str, str]] = {
         "sliding_window_pattern": "where layer_types is absent",
@@ -217,3 +224,34 @@ class Gemma3(Gemma2):
 
     def canonical(self, name: str) -> str:
         return name.replace("language_model.model.", "model.", 1).replace("model.language_model.", "model.", 1)
+
+
+@dataclass(frozen=True)
+class EmbeddingGemma(Gemma3):
+    """A Gemma 3 whose tokens see those on both sides. arXiv:2509.20354"""
+
+    arch = "gemma-embedding"
+    architectures = ("Gemma3TextModel",)
+    hparams = EmbeddingGemmaHparams
+    generates = False
+    bidirectional = True
+    n_layer_27b = 0
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **Gemma3.without_effect,
+        "final_logit_softcapping": "it has no logits",
+    }
+
+    def dense_keys(self, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, Any]]:
+        n = self.n_embd
+        if len(sizes) != 2 or sizes[0][0] != n or sizes[1] != (sizes[0][1], n):
+            raise CheckpointError(
+                f"the dense layers of modules.json have sizes {list(sizes)}, expected two, from {n} values to {n}."
+            )
+        return [
+            (f"dense_{i}_feat_{part}", size)
+            for i, both in enumerate(sizes, 2)
+            for part, size in zip(("in", "out"), both, strict=True)
+        ]
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name if name.startswith("model.") else f"model.{name}")

@@ -95,6 +95,7 @@ _HOMES = {
 # the same of families that make no text, only embeddings and scores
 _HOMES_OF_ENCODERS = {
     "bert": "bert.Bert",
+    "gemma-embedding": "gemma.EmbeddingGemma",
     "modern-bert": "modern_bert.ModernBert",
 }
 

@@ -4,15 +4,15 @@ arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786"""
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from hybrid.quant.ggml.families.gemma import Gemma2Hparams, Gemma3Hparams, GemmaHparams
+from hybrid.quant.ggml.families.gemma import EmbeddingGemmaHparams, Gemma2Hparams, Gemma3Hparams, GemmaHparams
 
 from ..kernels.attention.rope import NEOX
-from ..layers.attention import Attention, Rope
+from ..layers.attention import Attention, EncoderAttention, Rope
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.head_norm import HeadNorm
 from ..loading.weights import Weights
-from .base import Family, Part, head_size
+from .base import EncoderFamily, Family, Part, head_size
 from .llama import Llama
 from .rope import rope_of
 
@@ -49,10 +49,7 @@ class Gemma2(Family):
             h.window if local else 0, h.attention_cap, HeadNorm(h.eps) if self.normed else None,
             together=self.together,
         )  # fmt: skip
-        p = f"blk.{i}."
-        yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
-        feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")
-        yield "ffn_norm.weight", PostNorm(feed_forward, p + "post_ffw_norm.weight", h.n_embd, h.eps)
+        yield from parts_around(h, i, attention)
 
 
 class Gemma3(Gemma2):
@@ -64,3 +61,34 @@ class Gemma3(Gemma2):
     all_scaled = False
     together = True
     n_layer_27b = 62
+
+
+class EmbeddingGemma(EncoderFamily):
+    """A Gemma 3 whose tokens see those on both sides."""
+
+    name = "gemma-embedding"
+    hparams = EmbeddingGemmaHparams
+    layer_norms = False
+    norms_first = True
+    output_norm = "output_norm.weight"
+
+    def half_window(self, h: EmbeddingGemmaHparams) -> int:
+        return h.window // 2
+
+    def block(self, h: EmbeddingGemmaHparams, i: int, w: Weights, n_text: int) -> Iterator[Part]:
+        d_head = head_size(h, w, h.d_head)
+        local = h.window > 0 and h.local[i]
+        rope = Rope(d_head, h.freq_base_local or h.freq_base, NEOX) if local else rope_of(h, w, d_head, NEOX)
+        attention = EncoderAttention(
+            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale,
+            h.window // 2 + 1 if local else 0, h.attention_cap, HeadNorm(h.eps), n_text=n_text,
+        )  # fmt: skip
+        yield from parts_around(h, i, attention)
+
+
+def parts_around(h: Gemma2Hparams, i: int, attention: Attention) -> Iterator[Part]:
+    """The attention of a block and its second part, with norms after them."""
+    p = f"blk.{i}."
+    yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
+    feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")
+    yield "ffn_norm.weight", PostNorm(feed_forward, p + "post_ffw_norm.weight", h.n_embd, h.eps)

@@ -26,6 +26,7 @@ from ..kernels.products import gemm
 from ..kernels.rows import elementwise
 from ..layers.base import Layer
 from ..loading.classifier import Classifier
+from ..loading.dense import Dense
 from ..loading.options import LoadFields, LoadOptions, merged
 from ..loading.spread import spread
 from ..loading.weights import Weights
@@ -107,6 +108,7 @@ class Encoder:
                 layer.load(w)
                 self.parts.append((layer, self._norm(f"blk.{i}.{norm}") if norm else None))
         self.classifier = Classifier.read(w.gguf, h.n_embd, h.eps)
+        self.dense = Dense.read(w.gguf, h.n_embd)
         w.finish()
 
     def _norm(self, weight: str) -> Norm:

@@ -23,6 +23,7 @@ from ..engine.encoder import Encoder
 from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
 from ..loading.classifier import Classifier
+from ..loading.dense import Dense
 from ..loading.model_file import fitting_tokenizer, notes_on
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import LoadedModel
@@ -82,10 +83,11 @@ class Embedder:
         self._load_model = load_model
 
         if self.encoder:
-            self.classifier = self.encoder.classifier
+            self.classifier, self.dense = self.encoder.classifier, self.encoder.dense
         else:
             hparams = family_of(self.gguf).hparams.read(self.gguf, arch)
             self.classifier = Classifier.read(self.gguf, hparams.n_embd, hparams.eps)
+            self.dense = Dense.read(self.gguf, hparams.n_embd)
 
     @property
     def numa_note(self) -> str:
@@ -205,14 +207,18 @@ class Embedder:
         # a generating model checks its tokens itself
         check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
         vectors = self._all_vectors(ids, self.pooling, (), progress)
-        rows = np.stack(vectors) if vectors else np.zeros((0, self.n_embd))
+        rows = np.stack([self.dense.apply(vector) for vector in vectors]) if vectors else np.zeros((0, self.n_embd))
         return finished(rows, normalize=normalize, dimensions=dimensions)
 
     @property
     def n_embd(self) -> int:
-        if self.encoder:
-            return int(self.encoder.n_embd)
-        return int(self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length"))
+        """The width of a vector."""
+        own = (
+            self.encoder.n_embd
+            if self.encoder
+            else self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length")
+        )
+        return self.dense.n_out(int(own))
 
     def _all_vectors(
         self, ids: Sequence[Sequence[int]], pooling: Pooling, seconds: Sequence[int], progress: TokenProgress | None

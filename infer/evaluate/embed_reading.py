@@ -18,6 +18,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..engine.encoder import Encoder
 from ..loading.classifier import Classifier
+from ..loading.dense import Dense
 from ..model import LoadedModel
 from ..runner import Slot, Work
 from ..text.tokenizer import Tokenizer
@@ -69,8 +70,8 @@ def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> 
 class EmbedReading:
     """The reading of some texts. Only the thread that runs the model may use it."""
 
-    def __init__(self, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
-        self.pooling, self.ids = pooling, ids
+    def __init__(self, pooling: Pooling, ids: Sequence[Sequence[int]], dense: Dense) -> None:
+        self.pooling, self.ids, self.dense = pooling, ids, dense
         self.next = 0  # index of the first text that is not read to its end
         self._vectors: list[np.ndarray] = []
 
@@ -97,7 +98,8 @@ class EmbedReading:
 
     def vectors(self, *, normalize: bool = True, dimensions: int | None = None) -> np.ndarray:
         """Vectors of the texts, f32 [n, n_embd] or [n, dimensions], after all are read."""
-        return finished(np.stack(self._vectors), normalize=normalize, dimensions=dimensions)
+        rows = np.stack([self.dense.apply(vector) for vector in self._vectors])
+        return finished(rows, normalize=normalize, dimensions=dimensions)
 
     def scores(self, classifier: Classifier) -> np.ndarray:
         """Scores of the texts by the model's head, f32 [n, n_labels], after all are read."""
@@ -111,7 +113,7 @@ class EncoderReading(EmbedReading):
         self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]], seconds: Sequence[int] = ()
     ) -> None:
         """seconds: as in `Encoder.encode`."""
-        super().__init__(pooling, ids)
+        super().__init__(pooling, ids, encoder.dense)
         self.encoder, self.seconds = encoder, seconds
         self._passes = encoder.passes([len(text) for text in ids])
 
@@ -130,7 +132,7 @@ class ModelReading(EmbedReading):
     """Reading by a generating model. A step needs a free sequence; one that ends within a text keeps it (`between`)."""
 
     def __init__(self, model: LoadedModel, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
-        super().__init__(pooling, ids)
+        super().__init__(pooling, ids, Dense.read(model.gguf, model.hparams.n_embd))
         self.model = model
         self._held: Slot | None = None  # has read a prefix of text `next`
         self._pooled = Pooled(pooling)

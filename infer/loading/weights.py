@@ -18,8 +18,8 @@ from ..program.operands import RowRotation
 
 # Tensors that need not be used: written by converters for other engines, or derived from the metadata.
 OPTIONAL = ("rope_freqs.weight",)
-# Beginnings of names of tensors that make scores of a text's vector (loading/classifier.py).
-OF_HEADS = ("cls.",)
+# Prefixes of the tensors that change a text's vector, or make scores of it (classifier.py, dense.py).
+OF_HEADS = ("cls.", "dense_2.", "dense_3.")
 
 
 class Weights:

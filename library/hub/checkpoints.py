@@ -21,8 +21,8 @@ READ = (
     "rwkv_vocab_v*.txt",
     "tokenizer.jsonl", "vocab.json", "merges.txt", "tiktoken.model", "*.tiktoken",
     "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
-    "additional_chat_templates/*.jinja", "modules.json", "*_Pooling/config.json", "README.md",
-    "config_sentence_transformers.json",
+    "additional_chat_templates/*.jinja", "modules.json", "*_Pooling/config.json", "*_Dense/config.json",
+    "*_Dense/model.safetensors", "README.md", "config_sentence_transformers.json",
     "model.safetensors.index.json", "pytorch_model.bin.index.json", "preprocessor_config.json", "processor_config.json",
 )  # fmt: skip
 # (index, single file, files without an index), in the order of precedence

@@ -31,7 +31,8 @@ def test_the_twin_computes_what_transformers_does(name: str) -> None:
     tensors = random_checkpoints.tensors(config)
     for text, second, expected, every in zip(*golden(name)[:3], [golden(name)[3]] * 3, strict=True):
         found = twin(config, tensors, text, second)
-        np.testing.assert_allclose(found[..., ::every], expected, rtol=3e-7, atol=3e-7)
+        # norms of Gemma are in f32 there
+        np.testing.assert_allclose(found[..., ::every], expected, rtol=3e-7, atol=3e-5 if "gemma" in name else 3e-7)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -48,6 +49,7 @@ def test_the_model_computes_what_transformers_does(name: str, data_dir: Path, tm
         encoder = Encoder.load(path)
         found = encoder.encode(texts, seconds)
         encoder.close()
-    error = max(np.abs(x[..., ::every] - wanted).max() for x, wanted in zip(found, expected, strict=True))
-    print(name, error)
-    assert error < 1e-5
+    for x, wanted in zip(found, expected, strict=True):
+        error = np.abs(x[..., ::every] - wanted).max() / max(1, np.abs(wanted).max())
+        print(name, error)
+        assert error < 1e-5

@@ -23,7 +23,7 @@ import random_checkpoints
 import random_heads
 from reference import plamo2_vocabulary
 from reference.tokenizer_files import gemma_json
-from reranker_checkpoints import qwen3_reranker
+from retrieval_checkpoints import qwen3_reranker, write_modules
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -67,6 +67,7 @@ GEMMA4 = {
 RANDOM_ENCODERS: dict[str, dict[str, Any]] = {
     "bert-scores": {"model_type": "bert", "vocab_size": 2000},
     "roberta-scores": {"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta"},
+    "embedding-gemma": {"model_type": "gemma3_text", "layer_types": None, "sliding_window_pattern": 6},
     "modern-bert": {"model_type": "modernbert", "layer_norm_eps": 1e-4},
     "modern-bert-scores": {"model_type": "modernbert", "layer_norm_eps": 1e-5},
 }
@@ -167,7 +168,10 @@ LING = {
     "n_group": 4,
     "score_function": "sigmoid",
 }
-MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
+MORE = {
+    **{name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")},
+    "random-embedding-gemma": ["--sentence-transformers-dense-modules"],
+}
 # Permitted differences: models, keys or tensors, maximum difference of tensors (relative to the largest value), reason.
 REASONS = [
     ("", r"hybrid\.tokenizer\.normalizer", 0, "no key of llama.cpp's: the Unicode normalization of the tokenizer"),
@@ -315,6 +319,8 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         own = tokenizer.parents[1] / "tokenizers" / "wordpiece" if name.startswith("bert") else tokenizer
         for file in own.glob("*token*.json"):
             shutil.copyfile(file, checkpoint / file.name)
+        if name == "embedding-gemma":
+            write_modules(checkpoint, (60, 90), (90, 60), pooling_mode_mean_tokens=True)
         yield f"random-{name}", checkpoint, "f16"
     yield "qwen3-reranker", qwen3_reranker(folder, tokenizer.parents[1]), "f16"
     for name, kind in HEADS.items():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
-from reranker_checkpoints import qwen3_reranker
+from retrieval_checkpoints import qwen3_reranker, write_modules
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -37,7 +37,7 @@ SCORES = {
     "modern-bert-scores": "checkpoints/mamba-bf16",
     "modern-bert-first": "checkpoints/mamba-bf16",
 }
-VECTORS = {"modern-bert": "checkpoints/mamba-bf16"}
+VECTORS = {"modern-bert": "checkpoints/mamba-bf16", "embedding-gemma": "checkpoints/mamba-bf16"}
 
 
 @contextmanager
@@ -79,6 +79,8 @@ def made(name: str, tokenizer: Path, folder: Path) -> Path:
     if types in tensors:
         same = np.repeat(tensors[types][:1], len(tensors[types]), 0)
         save_file({**tensors, types: same}, source / "model.safetensors")
+    if name == "embedding-gemma":
+        write_modules(source, (60, 90), (90, 60), pooling_mode_cls_token=True)
     convert(source, folder / f"{name}.gguf", outtype="f32", tokenizer=tokenizer)
     return folder / f"{name}.gguf"
 

@@ -115,10 +115,38 @@ def modern_bert_scores(config: dict[str, Any], tensors: dict[str, NDArray], ids:
     return scores
 
 
+def embedding_gemma(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int]) -> F64:
+    """The rows after the last norm, f64 [tok, n_embd]."""
+    t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
+    d_head, n_tok = config["head_dim"], len(ids)
+
+    def norm(x: F64, name: str) -> F64:
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + config["rms_norm_eps"]) * (1 + t[name + ".weight"])
+
+    x = t["model.embed_tokens.weight"][ids] * math.sqrt(config["hidden_size"])
+    for i in range(config["num_hidden_layers"]):
+        p, full = f"model.layers.{i}.", config["layer_types"][i] == "full_attention"
+        base = config["rope_theta" if full else "rope_local_base_freq"]
+        y = norm(x, p + "input_layernorm")
+        q, k, v = ((y @ t[f"{p}self_attn.{part}_proj.weight"].T).reshape(n_tok, -1, d_head) for part in "qkv")
+        q, k = (rotated(norm(z, f"{p}self_attn.{part}_norm"), base) for part, z in (("q", q), ("k", k)))
+        k, v = (np.repeat(z, q.shape[1] // z.shape[1], 1) for z in (k, v))
+        half = None if full else config["sliding_window"] // 2
+        y = attention(q, k, v, config["query_pre_attn_scalar"] ** -0.5, half) @ t[p + "self_attn.o_proj.weight"].T
+        x = x + norm(y, p + "post_attention_layernorm")
+        y = norm(x, p + "pre_feedforward_layernorm")
+        gate, up = (y @ t[f"{p}mlp.{part}_proj.weight"].T for part in ("gate", "up"))
+        act = gate * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3))) / 2
+        x = x + norm((act * up) @ t[p + "mlp.down_proj.weight"].T, p + "post_feedforward_layernorm")
+    return norm(x, "model.norm")
+
+
 def rows(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:
     """The rows after the last layer, f64 [tok, n_embd]."""
-    modern = config["architectures"][0].startswith("ModernBert")
-    return (modern_bert if modern else bert)(config, tensors, ids, second)
+    name = config["architectures"][0]
+    if name == "Gemma3TextModel":
+        return embedding_gemma(config, tensors, ids)
+    return (modern_bert if name.startswith("ModernBert") else bert)(config, tensors, ids, second)
 
 
 def encoder(config: dict[str, Any], tensors: dict[str, NDArray], ids: list[int], second: int) -> F64:

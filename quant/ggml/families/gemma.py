@@ -39,3 +39,9 @@ class Gemma3Hparams(Gemma2Hparams):
     logit_cap: float = key("final_logit_softcapping", 0.0)
     freq_base: float = key("rope.freq_base", 1000000.0, minimum=1)
     freq_base_local: float = key("rope.freq_base_swa", 10000.0)
+
+
+class EmbeddingGemmaHparams(Gemma3Hparams):
+    """A window counts tokens on both sides together. pooling: numbers as in BERT."""
+
+    pooling: int = key("pooling_type", 0)

@@ -19,7 +19,13 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
 EVERY = 4
 LENGTHS, SECONDS = (1, 24, 40), (1, 9, 22)
-MODEL_TYPES = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "ModernBert": "modernbert"}
+MODEL_TYPES = {
+    "Bert": "bert",
+    "Roberta": "roberta",
+    "XLMRoberta": "xlm-roberta",
+    "ModernBert": "modernbert",
+    "Gemma3Text": "gemma3_text",
+}
 PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "modernbert": "model."}
 HEADS = ("classifier.", "head.")
 

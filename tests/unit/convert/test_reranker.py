@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 from reference.families import Reference
-from reranker_checkpoints import ANSWERS, qwen3_reranker
+from retrieval_checkpoints import ANSWERS, qwen3_reranker
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
