@@ -25,6 +25,7 @@ from hybrid.infer.evaluate.embed_reading import (
 )
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
 from hybrid.infer.loading.classifier import has_head
+from hybrid.infer.loading.dense import Dense
 from hybrid.infer.loading.model_file import ModelFile
 from hybrid.infer.loading.options import DEFAULT_UBATCH
 from hybrid.infer.text.tokenizer import Tokenizer
@@ -95,7 +96,8 @@ class ModelSource:
         scores = has_head(model.gguf) and pooling is None
         self.refusal = "it scores texts and makes no embeddings: use /v1/rerank" if scores else ""
         self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
-        self.n_ctx, self.n_vocab, self.n_embd = model.n_ctx, model.n_vocab, model.hparams.n_embd
+        n = model.hparams.n_embd
+        self.n_ctx, self.n_vocab, self.n_embd = model.n_ctx, model.n_vocab, Dense.read(model.gguf, n).n_out(n)
         self.prompts = EmbedPrompts.read(model.gguf)
 
     @property

@@ -189,7 +189,7 @@ class Embedder:
         total, done, found = sum(map(len, ids)), 0, []
         for rows in self._rows(ids):
             vectors = np.stack([self.dense.apply(row.astype(np.float64)) for row in rows])
-            found.append((normalized(vectors) if normalize else vectors).astype(np.float32))
+            found.append(finished(vectors, normalize=normalize))
             done += len(rows)
             if progress:
                 progress(done, total)

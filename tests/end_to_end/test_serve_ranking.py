@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import random_checkpoints
@@ -152,3 +153,37 @@ def test_models_that_score_nothing(small: dict[str, Path]) -> None:
         ):
             refused = server.error(400, path, body)
             assert f"tiny scores no documents: {path} needs a reranker: an encoder with" in str(refused["message"])
+
+
+@pytest.mark.matrix
+def test_coheres_clients(server: Server, wanted: np.ndarray) -> None:
+    cohere = pytest.importorskip("cohere")
+    order = ranked(wanted)
+    asked = {"model": "tiny", "query": QUERY, "documents": DOCUMENTS, "top_n": 3}
+    with httpx.Client() as own:
+        common: dict[str, Any] = {"api_key": "none", "base_url": server.url, "httpx_client": own}
+        first = cohere.Client(**common).rerank(**asked, return_documents=True)
+        newer = cohere.ClientV2(**common).rerank(**asked)
+    for answer in (first, newer):
+        assert [one.index for one in answer.results] == order[:3]
+        assert [one.relevance_score for one in answer.results] == relevance(wanted)[order][:3].tolist()
+    assert [one.document.text for one in first.results] == [DOCUMENTS[i] for i in order[:3]]
+
+
+@pytest.mark.matrix
+def test_langchains_jina_and_cohere(server: Server, wanted: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clients name the service in a constant, or take a base URL."""
+    jina = pytest.importorskip("langchain_community.document_compressors.jina_rerank")
+    theirs = pytest.importorskip("langchain_cohere")
+    from langchain_core.documents import Document
+
+    monkeypatch.setattr(jina, "JINA_API_URL", f"{server.url}/v1/rerank")
+    order, documents = ranked(wanted), [Document(text) for text in DOCUMENTS]
+    with httpx.Client() as own:
+        cohere = pytest.importorskip("cohere").ClientV2(api_key="none", base_url=server.url, httpx_client=own)
+        first = jina.JinaRerank(jina_api_key="none", model="tiny", top_n=3)
+        for client in (first, theirs.CohereRerank(client=cohere, model="tiny", top_n=3)):
+            found = client.compress_documents(documents, QUERY)
+            assert [one.page_content for one in found] == [DOCUMENTS[i] for i in order[:3]]
+            assert [one.metadata["relevance_score"] for one in found] == relevance(wanted)[order][:3].tolist()
+        first.session.close()

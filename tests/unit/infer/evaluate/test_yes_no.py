@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 from random_rerankers import DOCUMENTS, QUERY, causal
-from reranker_checkpoints import qwen3_reranker
+from retrieval_checkpoints import qwen3_reranker
 
 from hybrid.convert import convert
 from hybrid.infer import LoadedModel, Work
