@@ -140,7 +140,7 @@ def tile_piece(rows, out, cols, b0, b1, n_blocks, n):  # replaced in every varia
     raise NotImplementedError
 
 
-UNIT = 32
+UNIT, AT_ONCE = 32, 8  # values of a block; columns that a thread packs at a time
 
 
 @device
@@ -163,19 +163,20 @@ def pack_int_tiles(
 ):  # fmt: skip
     rows = _eight_rows()
     n_blocks = (K + UNIT - 1) // UNIT
-    per_eight = (n_blocks + CHUNK - 1) // CHUNK
+    per_part = (n_blocks + CHUNK - 1) // CHUNK
     done = 0
     i = atomic_add(counter, 1)
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
         first, n_cols = ldi(group + 8), ldi(group + 16)
-        items = (n_cols + cols - 1) // cols * (cols // 8) * per_eight
+        items = (n_cols + cols - 1) // cols * (cols // AT_ONCE) * per_part
         while i < done + items:
-            column = (i - done) // per_eight * 8
-            b0 = (i - done) % per_eight * CHUNK
-            _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
-            tile = out + (first + column) // cols * stride
-            tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK), n_blocks, n)
+            part = (i - done) // per_part * AT_ONCE
+            b0 = (i - done) % per_part * CHUNK
+            for column in range(part, part + AT_ONCE, 8):
+                _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
+                tile = out + (first + column) // cols * stride
+                tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK), n_blocks, n)
             i = atomic_add(counter, 1)
         done += items
 
@@ -214,7 +215,10 @@ PACK_TILES: dict[str, Kernel] = {
     form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=make_int_tile(form))
     for form in ("s8", "s16", "dots")
 }
-PACK_TILES["words"] = variant(pack_int_tiles, "pack_tiles_words", tile_piece=make_word_columns(), UNIT=WORD_BLOCK)
+# sixteen words fill a cache line, which two threads would write in turn
+PACK_TILES["words"] = variant(
+    pack_int_tiles, "pack_tiles_words", tile_piece=make_word_columns(), UNIT=WORD_BLOCK, AT_ONCE=16
+)
 PACK_COLUMNS: dict[str, Kernel] = {
     "column": variant(pack_int_columns, "pack_int_columns", column_piece=make_int_column("column")),
     "qwords": variant(pack_int_columns, "pack_int_qwords", column_piece=make_int_column("qwords")),
