@@ -6,8 +6,8 @@
 Towers of SmolVLM-500M, LFM2-VL-450M and Qwen3.5-0.8B, in F16 and Q8_0, over pictures of 512 x 512 and 2000 x 1500.
 Times are medians of the repetitions, which alternate with llama.cpp's; decoding the file is not in them. llama.cpp pads
 where the reference stretches, and may cut a picture into other tiles: its number of patches is not always ours. Text
-models beside towers are tiny. Another code path: the variables of tests/forced_isa.py; llama.cpp's other libraries:
-LD_LIBRARY_PATH.
+models beside towers are tiny. Runs that other processes disturbed count only if there are no others: * marks such
+figures. Another code path: the variables of tests/forced_isa.py; llama.cpp's other libraries: LD_LIBRARY_PATH.
 """
 
 import argparse
@@ -17,11 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from quiet import MOST_OTHERS, Watch, busy_now
 
 from hybrid.convert import convert
 from hybrid.infer.bench.machine import measure_machine
@@ -87,29 +90,53 @@ def written(name: str, folder: Path) -> tuple[Path, Path]:
     return target, next(folder.glob("mmproj*.gguf"))
 
 
+class Runs:
+    """Seconds of the runs of one program, and of those that nobody disturbed."""
+
+    def __init__(self, run: Callable[[], float]) -> None:
+        self.run, self.all, self.quiet = run, list[float](), list[float]()
+
+    def again(self, patience: float) -> None:
+        """Runs once, after waiting at most `patience` seconds for others to end."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end and busy_now(0.3):
+            pass
+        with Watch() as watch:
+            self.all.append(self.run())
+        if watch.usage is None or watch.usage.others <= MOST_OTHERS:
+            self.quiet.append(self.all[-1])
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return statistics.median(self.quiet or self.all)
+
+    def __str__(self) -> str:
+        return duration(self.seconds) + ("" if self.quiet else "*")
+
+
 class Ours:
-    """A loaded tower, and the times of a picture."""
+    """A loaded tower and a picture."""
 
     def __init__(self, tower: Path, size: tuple[int, int], n_threads: int) -> None:
         self.rgb = np.asarray(picture(size))
         with GGUFFile.open(tower) as file:
             self.make = processor_of(file)
         self.loaded = load_tower(tower, n_threads=n_threads)
-        self.pixels: list[float] = []
-        self.tower: list[float] = []
-        self.n_patches = self.run()  # compiles
-        self.pixels.clear()
-        self.tower.clear()
+        self.patches = self.make.pixels(self.rgb)
+        self.loaded.see(self.patches)  # compiles
 
-    def run(self) -> int:
-        """Adds the seconds from pixels to patches, and those of the tower; returns the number of patches."""
+    def cut(self) -> float:
+        """Seconds from pixels to patches."""
         start = time.perf_counter()
-        pixels = self.make.pixels(self.rgb)
-        made = time.perf_counter()
-        self.loaded.see(pixels)
-        self.pixels.append(made - start)
-        self.tower.append(time.perf_counter() - made)
-        return len(pixels.patches)
+        self.make.pixels(self.rgb)
+        return time.perf_counter() - start
+
+    def encode(self) -> float:
+        """Seconds of the tower."""
+        start = time.perf_counter()
+        self.loaded.see(self.patches)
+        return time.perf_counter() - start
 
 
 def picture(size: tuple[int, int]) -> Image.Image:
@@ -139,6 +166,7 @@ def main() -> None:
     parser.add_argument("--weights", default="F16,Q8_0", help="types, with commas")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine before each run")
     parser.add_argument("--peer", type=Path, help="folder of llama.cpp's programs")
     args = parser.parse_args()
     rows = []
@@ -152,17 +180,17 @@ def main() -> None:
             for width, height in sizes:
                 picture((width, height)).save(image := folder / "picture.png")
                 for kind in args.weights.split(","):
-                    ours, theirs = Ours(files[kind], (width, height), args.threads), []
+                    ours = Ours(files[kind], (width, height), args.threads)
+                    cut, encode = Runs(ours.cut), Runs(ours.encode)
+                    other = Runs(partial(peer, args.peer, text, files[kind], image, args.threads))
                     for _ in range(args.repetitions):
-                        ours.run()
-                        if args.peer:
-                            theirs.append(peer(args.peer, text, files[kind], image, args.threads))
+                        for runs in (cut, encode, *([other] if args.peer else [])):
+                            runs.again(args.patience)
                     ours.loaded.close()
-                    pixels, seconds = statistics.median(ours.pixels), statistics.median(ours.tower)
-                    row = [name, kind, f"{width}x{height}", str(ours.n_patches), duration(pixels), duration(seconds)]
-                    if theirs:
-                        other = statistics.median(theirs)
-                        row += [duration(other), f"{other / (pixels + seconds):.2f}"]
+                    size = f"{width}x{height}"
+                    row = [name, kind, size, str(len(ours.patches.patches)), str(cut), str(encode)]
+                    if args.peer:
+                        row += [str(other), f"{other.seconds / (cut.seconds + encode.seconds):.2f}"]
                     rows.append(row)
                     print(*row, file=sys.stderr, flush=True)
     machine = measure_machine(args.threads)
