@@ -33,6 +33,12 @@ class PicturePasses:
         )  # fmt: skip
         self.batch = replace(batch, last=self._last.ctypes.data, pictures=pictures)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, without the programs."""
+        arrays = (self._given, self._last, self._index, self._positions, self._rows, *self._added)
+        return sum(each.nbytes for each in arrays)
+
     def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> None:
         """Write what `Control.fill` does not."""
         first = 0

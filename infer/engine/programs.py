@@ -73,9 +73,11 @@ class ModelPrograms:
             b.keep_groups()
         return b.build(), logits
 
-    def _recorded(self, part: str, capacity: int, memory: HybridMemory) -> tuple[Builder, Rows | None]:
+    def _recorded(
+        self, part: str, capacity: int, memory: HybridMemory, batch: Batch | None = None
+    ) -> tuple[Builder, Rows | None]:
         """The builder with a program's ops, and its rows of logits; see `program`."""
-        b, net = self._builder(capacity), self.network
+        b, net = self._builder(capacity, batch), self.network
         logits: Rows | None = None
         residual: Rows | None = None
         if part in ("body", "step"):
