@@ -36,8 +36,8 @@ class PicturePasses:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays, without the programs."""
-        arrays = (self._given, self._last, self._index, self._positions, self._rows, *self._added)
-        return sum(each.nbytes for each in arrays)
+        numbers = sum(each.nbytes for each in (self._given, self._last, self._index, self._positions))
+        return numbers + sum(fixed.nbytes for fixed in (self._rows, *self._added))
 
     def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> None:
         """Write what `Control.fill` does not."""
