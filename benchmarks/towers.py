@@ -3,22 +3,28 @@
     python benchmarks/towers.py                                       in seconds: pixels to patches, and the tower
     python benchmarks/towers.py --peer path/to/llama.cpp/build/bin    beside llama-mtmd-cli on the same files, in turn
 
-Towers of SmolVLM-500M, LFM2-VL-450M and Qwen3.5-0.8B, in F16 and Q8_0, over pictures of 512 x 512 and 2000 x 1500. The
-time is the best of the repetitions; decoding the file is not in it. llama.cpp pads where the reference stretches, and
-may cut a picture into other tiles: its number of patches is not always ours. Text models beside towers are tiny.
+Towers of SmolVLM-500M, LFM2-VL-450M and Qwen3.5-0.8B, in F16 and Q8_0, over pictures of 512 x 512 and 2000 x 1500.
+Times are medians of the repetitions, which alternate with llama.cpp's; decoding the file is not in them. llama.cpp pads
+where the reference stretches, and may cut a picture into other tiles: its number of patches is not always ours. Text
+models beside towers are tiny. Runs that other processes disturbed count only if there are no others: * marks such
+figures. Another code path: the variables of tests/forced_isa.py; llama.cpp's other libraries: LD_LIBRARY_PATH.
 """
 
 import argparse
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from quiet import MOST_OTHERS, Watch, busy_now
 
 from hybrid.convert import convert
 from hybrid.infer.bench.machine import measure_machine
@@ -84,20 +90,53 @@ def written(name: str, folder: Path) -> tuple[Path, Path]:
     return target, next(folder.glob("mmproj*.gguf"))
 
 
-def measure(tower: Path, size: tuple[int, int], n_threads: int, repetitions: int) -> tuple[int, float, float]:
-    """(patches, seconds from pixels to patches, seconds of the tower)."""
-    rgb = np.asarray(picture(size))
-    with GGUFFile.open(tower) as file:
-        make = processor_of(file)
-    loaded, times = load_tower(tower, n_threads=n_threads), []
-    for _ in range(repetitions + 1):
+class Runs:
+    """Seconds of the runs of one program, and of those that nobody disturbed."""
+
+    def __init__(self, run: Callable[[], float]) -> None:
+        self.run, self.all, self.quiet = run, list[float](), list[float]()
+
+    def again(self, patience: float) -> None:
+        """Runs once, after waiting at most `patience` seconds for others to end."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end and busy_now(0.3):
+            pass
+        with Watch() as watch:
+            self.all.append(self.run())
+        if watch.usage is None or watch.usage.others <= MOST_OTHERS:
+            self.quiet.append(self.all[-1])
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return statistics.median(self.quiet or self.all)
+
+    def __str__(self) -> str:
+        return duration(self.seconds) + ("" if self.quiet else "*")
+
+
+class Ours:
+    """A loaded tower and a picture."""
+
+    def __init__(self, tower: Path, size: tuple[int, int], n_threads: int) -> None:
+        self.rgb = np.asarray(picture(size))
+        with GGUFFile.open(tower) as file:
+            self.make = processor_of(file)
+        self.loaded = load_tower(tower, n_threads=n_threads)
+        self.patches = self.make.pixels(self.rgb)
+        self.loaded.see(self.patches)  # compiles
+
+    def cut(self) -> float:
+        """Seconds from pixels to patches."""
         start = time.perf_counter()
-        pixels = make.pixels(rgb)
-        made = time.perf_counter()
-        loaded.see(pixels)
-        times.append((made - start, time.perf_counter() - made))
-    loaded.close()
-    return len(pixels.patches), min(t for t, _ in times[1:]), min(t for _, t in times[1:])
+        self.make.pixels(self.rgb)
+        return time.perf_counter() - start
+
+    def encode(self) -> float:
+        """Seconds of the tower."""
+        start = time.perf_counter()
+        self.loaded.see(self.patches)
+        return time.perf_counter() - start
 
 
 def picture(size: tuple[int, int]) -> Image.Image:
@@ -123,27 +162,35 @@ def main() -> None:
     """Measure all towers and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(TOWERS), help="names of towers, with commas")
+    parser.add_argument("--pictures", default=",".join(f"{w}x{h}" for w, h in PICTURES), help="sizes, with commas")
+    parser.add_argument("--weights", default="F16,Q8_0", help="types, with commas")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine before each run")
     parser.add_argument("--peer", type=Path, help="folder of llama.cpp's programs")
     args = parser.parse_args()
     rows = []
+    sizes = [tuple(map(int, size.split("x"))) for size in args.pictures.split(",")]
     for name in args.only.split(","):
         with tempfile.TemporaryDirectory() as there:
             folder = Path(there)
             text, tower = written(name, folder)
-            quantized = folder / "q8_0.gguf"
-            quantize(tower, quantized, FileType.Q8_0)
-            for size in PICTURES:
-                picture(size).save(image := folder / "picture.png")
-                for path, kind in ((tower, "F16"), (quantized, "Q8_0")):
-                    theirs = peer(args.peer, text, path, image, args.threads) if args.peer else 0.0
-                    n, pixels, seconds = measure(path, size, args.threads, args.repetitions)
-                    row = [name, kind, f"{size[0]}x{size[1]}", str(n), duration(pixels), duration(seconds)]
+            quantize(tower, folder / "q8_0.gguf", FileType.Q8_0)
+            files = {"F16": tower, "Q8_0": folder / "q8_0.gguf"}
+            for width, height in sizes:
+                picture((width, height)).save(image := folder / "picture.png")
+                for kind in args.weights.split(","):
+                    ours = Ours(files[kind], (width, height), args.threads)
+                    cut, encode = Runs(ours.cut), Runs(ours.encode)
+                    other = Runs(partial(peer, args.peer, text, files[kind], image, args.threads))
+                    for _ in range(args.repetitions):
+                        for runs in (cut, encode, *([other] if args.peer else [])):
+                            runs.again(args.patience)
+                    ours.loaded.close()
+                    size = f"{width}x{height}"
+                    row = [name, kind, size, str(len(ours.patches.patches)), str(cut), str(encode)]
                     if args.peer:
-                        again = peer(args.peer, text, path, image, args.threads)
-                        theirs = min(theirs, again)
-                        row += [duration(theirs), f"{theirs / (pixels + seconds):.2f}"]
+                        row += [str(other), f"{other.seconds / (cut.seconds + encode.seconds):.2f}"]
                     rows.append(row)
                     print(*row, file=sys.stderr, flush=True)
     machine = measure_machine(args.threads)

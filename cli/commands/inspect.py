@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Estimate
     from hybrid.infer.engine.layer_facts import LayerFacts
     from hybrid.infer.loading.options import LoadOptions
-    from hybrid.pipeline.tower_facts import TowerFacts
+    from hybrid.pipeline.tower_facts import PictureNeeds, TowerFacts
     from hybrid.quant import Inspection
     from hybrid.quant.ggml.reader import GGUFFile
 
@@ -173,12 +173,26 @@ def _layers(gguf: "GGUFFile", n_ctx: int) -> Layers:
 
 def _needs(file: Path, loading: "LoadOptions", n_seq: int) -> memory_view.MemoryFacts:
     with _estimate(file, loading) as estimate:
-        return memory_view.memory_facts(estimate, loading.kv_type_used, n_seq, loading.n_ctx)
+        pictures = _pictures(file, estimate, loading)
+        return memory_view.memory_facts(estimate, loading.kv_type_used, n_seq, loading.n_ctx, pictures)
 
 
 def _fits(file: Path, loading: "LoadOptions", free: int | None) -> memory_view.FitFacts:
     with _estimate(file, loading) as estimate:
-        return memory_view.fit_facts(estimate, free, loading.checkpoint_budget)
+        return memory_view.fit_facts(estimate, free, loading.checkpoint_budget, _pictures(file, estimate, loading))
+
+
+def _pictures(file: Path, estimate: "Estimate", loading: "LoadOptions") -> "PictureNeeds | None":
+    """What pictures take; None: no tower belongs to the file, or none that can be run."""
+    from hybrid.pipeline.tower_facts import picture_needs
+    from hybrid.pipeline.vision_files import vision_of
+
+    tower = vision_of(file)
+    try:
+        return picture_needs(tower, estimate, estimate.usual_context, exact=loading.exact) if tower else None
+    except HybridError as error:
+        console.note(f"note: pictures are not counted: {console.one_line(str(error))}")
+        return None
 
 
 def _estimate(file: Path, loading: "LoadOptions") -> "Estimate":

@@ -10,6 +10,7 @@ from .. import console
 if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Account, Estimate
     from hybrid.infer.memory.needs import KindNeeds
+    from hybrid.pipeline.tower_facts import PictureNeeds
 
 LENGTHS = (4096, 32768)  # context lengths in tokens, besides the trained one
 SEQUENCES = (1, 2, 4, 8, 16)
@@ -18,18 +19,21 @@ FIT_TYPES = ("f32", "f16", "q8_0", "q5_0", "q4_0")  # types of keys and values, 
 
 @dataclass(frozen=True)
 class MemoryFacts:
-    """Memory of n_seq sequences with a KV cache of type kv_type: per kind of layer, and at several context lengths."""
+    """Memory of n_seq sequences with a KV cache of type kv_type: per kind of layer, and at several context lengths; and
+    of pictures, None: the model has no vision tower."""
 
     kv_type: str
     n_seq: int
     n_ctx_train: int
     kinds: "list[KindNeeds]"
     accounts: "list[Account]"
+    pictures: "PictureNeeds | None" = None
 
     def plain(self) -> dict[str, Any]:
         """The same for JSON."""
         accounts = [{**console.plain(one), "total": one.total} for one in self.accounts]
-        return {**console.plain(self), "accounts": accounts}
+        pictures = self.pictures and {**console.plain(self.pictures), "total": self.pictures.total}
+        return {**console.plain(self), "accounts": accounts, "pictures": pictures}
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class Fit:
 
 @dataclass(frozen=True)
 class FitFacts:
-    """margin: bytes of the available memory that stay free; cache: limit of the prompt cache."""
+    """margin: bytes of the available memory that stay free; cache: limit of the prompt cache; pictures: bytes left for
+    pictures."""
 
     machine: MachineMemory
     is_this_machine: bool
@@ -51,6 +56,7 @@ class FitFacts:
     cache: int
     usual_context: int
     fits: list[Fit]
+    pictures: int = 0
 
     def plain(self) -> dict[str, Any]:
         """The same for JSON; mappable is null if there is no limit."""
@@ -60,25 +66,28 @@ class FitFacts:
         return {**console.plain(self), "machine": machine}
 
 
-def memory_facts(estimate: "Estimate", kv_type: str, n_seq: int, n_ctx: int) -> MemoryFacts:
-    """n_ctx: a context length to add to the usual ones; 0: none."""
+def memory_facts(
+    estimate: "Estimate", kv_type: str, n_seq: int, n_ctx: int, pictures: "PictureNeeds | None" = None
+) -> MemoryFacts:
+    """n_ctx: a context length to add to the usual ones; 0: none. pictures: None: the model has no vision tower."""
     trained = estimate.n_ctx_train
     lengths = sorted({n for n in (*LENGTHS, trained) if n <= trained} | ({n_ctx} if n_ctx else set()))
     accounts = [estimate.account(n, n_seq=n_seq, kv_type=kv_type) for n in lengths]
-    return MemoryFacts(kv_type, n_seq, trained, estimate.kinds(kv_type), accounts)
+    return MemoryFacts(kv_type, n_seq, trained, estimate.kinds(kv_type), accounts, pictures)
 
 
-def fit_facts(estimate: "Estimate", ram: int | None, cache: int) -> FitFacts:
-    """ram: bytes for one program on another machine; None: this machine, now."""
+def fit_facts(estimate: "Estimate", ram: int | None, cache: int, pictures: "PictureNeeds | None" = None) -> FitFacts:
+    """ram: bytes for one program on another machine; None: this machine, now. pictures: as of `memory_facts`."""
     from hybrid.infer.memory.needs import margin
 
     machine = machine_memory() if ram is None else MachineMemory.of(ram)
+    beside = pictures.total if pictures else 0
     fits = [
-        Fit(n, kind, estimate.longest(machine, n_seq=n, kv_type=kind, cache=cache))
+        Fit(n, kind, estimate.longest(machine, n_seq=n, kv_type=kind, cache=cache, beside=beside))
         for n in SEQUENCES
         for kind in FIT_TYPES
     ]
-    return FitFacts(machine, ram is None, margin(machine.available), cache, estimate.usual_context, fits)
+    return FitFacts(machine, ram is None, margin(machine.available), cache, estimate.usual_context, fits, beside)
 
 
 def show_memory(facts: MemoryFacts) -> None:
@@ -97,6 +106,11 @@ def show_memory(facts: MemoryFacts) -> None:
         table.append((f"{one.n_ctx}{mark}", *map(_or_dash, parts)))
     heads = ("context", "weights", "working memory", "states", "keys and values", "positions", "in all")
     console.out("\n" + console.table(heads, table, "lrrrrrr"))
+    if (more := facts.pictures) is not None:
+        console.out(
+            f"\npictures take {console.size(more.total)} more: the vision tower {console.size(more.tower)}, "
+            f"reading one {console.size(more.reading)}, passes with them {console.size(more.passes)}"
+        )
 
 
 def show_fit(facts: FitFacts) -> None:
@@ -119,6 +133,7 @@ def show_fit(facts: FitFacts) -> None:
         f"The longest context of each sequence by type of keys and values, at most {facts.usual_context} tokens. "
         f"{console.size(facts.margin)} stay free,\nup to {console.size(facts.cache)} keep earlier texts "
         "(--checkpoint-budget). `hybrid serve` has one sequence more than --parallel."
+        + (f"\n{console.size(facts.pictures)} are left for pictures." if facts.pictures else "")
     )
 
 

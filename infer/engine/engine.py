@@ -126,6 +126,12 @@ class Engine(ModelPrograms):
             self.expects_few = before
         return self.network.nbytes + self._control.nbytes + self._nll.nbytes + arenas
 
+    def picture_bytes(self, n_ctx: int) -> int:
+        """Bytes that passes with pictures take in addition: their arrays, and the largest of their programs."""
+        passes, memory = self._picture_passes(), HybridMemory(self.network.specs, 1, PAGE, self._kind)
+        with self.network.weights.trial():
+            return passes.nbytes + self._recorded("body", self.n_ubatch, memory, passes.batch)[0].nbytes(n_ctx)
+
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
         """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block.
 
@@ -226,18 +232,17 @@ class Engine(ModelPrograms):
     def picture_passes(self) -> PicturePasses:
         """What passes with pictures need, made when the first is read."""
         if self._pictures is None:
-            blocks = self.network.picture_blocks
-            self._pictures = PicturePasses(self.batch, blocks, self.hparams.n_embd, self.n_ubatch)
+            self._pictures = self._picture_passes()
         return self._pictures
+
+    def _picture_passes(self) -> PicturePasses:
+        return PicturePasses(self.batch, self.network.picture_blocks, self.hparams.n_embd, self.n_ubatch)
 
     def _program_with_pictures(self, n_tok: int, *, adapts: bool) -> Program:
         """The body's program for n_tok tokens, some of pictures."""
         passes, capacity = self.picture_passes, self.capacity(n_tok, self.n_ubatch)
         if (key := (capacity, adapts)) not in passes.programs:
-            b = self._builder(capacity, passes.batch, adapts=adapts)
-            if (residual := self.network.add_body(b, self.memory)) is not None:
-                self.network.add_residual(b, residual)
-            program = b.build()
+            program = self._recorded("body", capacity, self.memory, passes.batch, adapts=adapts)[0].build()
             self.compile_program(program)
             passes.programs[key] = program
         return passes.programs[key]

@@ -91,13 +91,19 @@ class Estimate:
         keys_values = needs.nbytes(n_seq, n_ctx) - states - positions
         return Account(n_ctx, n_seq, kv_type, self._engine.gguf.nbytes, working, states, keys_values, positions)
 
-    def longest(self, machine: MachineMemory, *, n_seq: int = 1, kv_type: str = "f16", cache: int = 0) -> int:
+    def picture_bytes(self, n_ctx: int) -> int:
+        """Bytes that passes with pictures take in addition to an account's."""
+        return self._engine.picture_bytes(n_ctx)
+
+    def longest(
+        self, machine: MachineMemory, *, n_seq: int = 1, kv_type: str = "f16", cache: int = 0, beside: int = 0
+    ) -> int:
         """The context of each of n_seq sequences, at most `usual_context`, with `cache` bytes for the prompt cache.
 
-        `LoadedModel.load` chooses the same, except a short context that does not fit: then 0.
+        `LoadedModel.load` chooses the same with the same `beside`, except a short context that does not fit: then 0.
         """
         wished, needs = self.usual_context, self._needs(kv_type)
-        room = Room(machine, self._engine.gguf.nbytes, self._working(wished, n_seq > 1), cache)
+        room = Room(machine, self._engine.gguf.nbytes, self._working(wished, n_seq > 1), cache, beside)
         fits = needs.longest(n_seq, room.grantable)
         return wished if fits >= wished else fits // ROUND * ROUND
 

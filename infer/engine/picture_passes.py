@@ -33,6 +33,12 @@ class PicturePasses:
         )  # fmt: skip
         self.batch = replace(batch, last=self._last.ctypes.data, pictures=pictures)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, without the programs."""
+        numbers = sum(each.nbytes for each in (self._given, self._last, self._index, self._positions))
+        return numbers + sum(fixed.nbytes for fixed in (self._rows, *self._added))
+
     def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> None:
         """Write what `Control.fill` does not."""
         first = 0

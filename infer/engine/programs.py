@@ -76,10 +76,10 @@ class ModelPrograms:
         return b.build(), logits
 
     def _recorded(
-        self, part: str, capacity: int, memory: HybridMemory, *, adapts: bool = False
+        self, part: str, capacity: int, memory: HybridMemory, batch: Batch | None = None, *, adapts: bool = False
     ) -> tuple[Builder, Rows | None]:
         """The builder with a program's ops, and its rows of logits; see `program`."""
-        b, net = self._builder(capacity, adapts=adapts), self.network
+        b, net = self._builder(capacity, batch, adapts=adapts), self.network
         logits: Rows | None = None
         residual: Rows | None = None
         if part in ("body", "step"):

@@ -12,7 +12,7 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..kernels.build.jit import Kernel
 from ..kernels.emit.isa import ISA
-from ..kernels.products import gemm, gemv, gemv_columns, pack, pack_codes
+from ..kernels.products import gemm, gemv, gemv_columns, pack
 from ..kernels.rows import hadamard
 from ..kernels.weights import INT_BLOCKS
 from .operands import ALIGN, Buffer, Columns, Ref, RowRotation, Rows, Weight, round_up
@@ -26,6 +26,9 @@ SCRATCH_TARGET = {8: 192 << 10, 16: 640 << 10}
 # Bytes of columns that are multiplied with all rows before the next columns, by the lanes of a vector: they stay in the
 # last-level cache, which virtual machines share. Not measured with 16 lanes, where unpacking costs a larger share.
 COLUMNS_TARGET = {8: 4 << 20, 16: 8 << 20}
+
+
+IN_WORDS = (GGMLType.F16, GGMLType.BF16)  # weights that may be multiplied in words (see gemm_schemes.py)
 
 
 class Way(Enum):
@@ -49,6 +52,8 @@ _Packing = tuple[Rows, str, Columns] | tuple[Rows, str, Columns, int]  # which r
 
 class Products:
     """Adds the ops of products to a program. Packs rows once for all products that need the same form."""
+
+    words: bool = False  # F16 and BF16 weights times many columns are multiplied in words, unless `exact`
 
     def __init__(self, recorder: Recorder, isa: ISA, *, exact: bool) -> None:
         self.recorder, self.isa, self.exact = recorder, isa, exact
@@ -74,21 +79,22 @@ class Products:
         assert w.rotation is None or any(
             x == y and w.rotation == rotation for (_, rotation, _), y in self._rotated.items()
         ), name
-        integer = not self.exact and w.kind in INT_BLOCKS
+        how = self._scheme(w, way)
+        integer = how is not None
         # BF16 weights are multiplied in pairs
-        bf16_pairs = self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
+        bf16_pairs = self.isa.bf16 and not (self.exact or how) and w.kind is GGMLType.BF16 and w.n % 32 == 0
         K = w.n // 2 if bf16_pairs else w.n
         if bf16_pairs:
             packed, stride = self._pack_pairs(x, w, columns)
         else:
-            packed, stride = self._pack(x, w, integer, columns)
+            packed, stride = self._pack(x, w, how, columns)
         y = recorder.rows(w.rows, columns.capacity) if out is None else out
         assert y.n == w.rows, (name, y.n, w.rows)
         more: OpFields = {}
         if way is Way.MANY:
-            rows = self._chunk_rows(w, gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if bf16_pairs else 4)
-            nbytes = gemm.scratch_bytes(w.kind, self.tile, K, rows, integer=integer, isa=self.isa)
-            kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, bf16_pairs)
+            rows = self._chunk_rows(w, how.code_bytes if how else 2 if bf16_pairs else 4)
+            nbytes = gemm.scratch_bytes(how, self.tile, K, rows)
+            kernel = gemm_kernel(w.kind, self.tile, how, self.isa, bf16_pairs)
             scratch_bytes = recorder.need_scratch(nbytes)
             more = {"scratch": Ref(recorder.scratch), "scratch_bytes": scratch_bytes, "rows": rows}
             more["n_passes"], more["columns"] = self._passes(columns.capacity, stride)
@@ -99,6 +105,15 @@ class Products:
             x_stride=stride, y=y, N=w.rows, K=K, groups=columns.groups, expert_stride=w.expert_stride, **more,
         )  # fmt: skip
         return y
+
+    def _scheme(self, w: Weight, way: Way) -> gemm.Scheme | None:
+        """How integers stand for the weights and columns; None: the product is of floats."""
+        if self.exact:
+            return None
+        if w.kind in INT_BLOCKS:
+            return gemm.scheme(w.kind, self.isa)
+        in_words = self.words and way is Way.MANY and w.kind in IN_WORDS and gemm.has_words(self.isa)
+        return gemm.WORDS if in_words else None
 
     def _chunk_rows(self, w: Weight, item: int) -> int:
         """Rows that a thread unpacks at a time, `item` bytes per weight: fit the cache, with chunks for all threads."""
@@ -132,16 +147,15 @@ class Products:
             )  # fmt: skip
         return self._rotated[key]
 
-    def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
+    def _pack(self, x: Rows, w: Weight, how: gemm.Scheme | None, columns: Columns) -> tuple[Ref, int]:
         way, width = self.way(columns.few), self.width(columns.few)
         # the product can read these rows unpacked
-        if not integer and way is not Way.MANY and x.n == w.n and not columns.index:
+        if how is None and way is not Way.MANY and x.n == w.n and not columns.index:
             return x.ref, x.ld
-        if integer and way is Way.MANY:
-            how = gemm.scheme(w.kind, self.isa)
+        if how is not None and way is Way.MANY:
             form, kernel = how.packing, pack.PACK_TILES[how.packing]
-            nbytes = w.n // 32 * (how.steps + pack_codes.LINES) * 4 * width
-        elif integer:
+            nbytes = -(-w.n // how.weights) * how.unit_bytes * width
+        elif how is not None:
             form = (gemv if way is Way.ONE else gemv_columns).form(w.kind, self.isa)
             kernel, nbytes = pack.PACK_COLUMNS[form], w.n // 32 * 40
         else:
@@ -192,14 +206,12 @@ def row_kernel(way: Way, kind: GGMLType, integer: bool, isa: ISA, bf16_pairs: bo
     return (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[kind]
 
 
-_GEMMS: dict[tuple[GGMLType, gemm.Tile, bool, ISA, bool], Kernel] = {}
+_GEMMS: dict[tuple[GGMLType, gemm.Tile, gemm.Scheme | None, ISA, bool], Kernel] = {}
 
 
-def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, bf16_pairs: bool = False) -> Kernel:
+def gemm_kernel(kind: GGMLType, tile: gemm.Tile, how: gemm.Scheme | None, isa: ISA, bf16_pairs: bool = False) -> Kernel:
     """The kernel for a weight type and tile, made once per process. bf16_pairs: BF16 weights with vdpbf16ps."""
-    key = (kind, tile, integer, isa, bf16_pairs)
+    key = (kind, tile, how, isa, bf16_pairs)
     if key not in _GEMMS:
-        _GEMMS[key] = (
-            gemm.make_pairs_gemm(tile, isa) if bf16_pairs else gemm.make_gemm(kind, tile, integer=integer, isa=isa)
-        )
+        _GEMMS[key] = gemm.make_pairs_gemm(tile, isa) if bf16_pairs else gemm.make_gemm(kind, tile, how, isa)
     return _GEMMS[key]

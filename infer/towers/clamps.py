@@ -33,6 +33,7 @@ class ClampingBuilder(Builder):
         self, capacity: int, n_threads: int, *, exact: bool, batch: Batch, clamps: Mapping[str, Clamps]
     ) -> None:
         super().__init__(capacity, n_threads, exact=exact, batch=batch)
+        self.products.words = True
         self._clamps = clamps
 
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None, *, out: Rows | None = None) -> Rows:

@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.vision.tower import projector_of, read_tower
+
+if TYPE_CHECKING:
+    from hybrid.infer.engine.estimate import Estimate
 
 SIZES = ((224, 224), (512, 512), (1024, 768), (2000, 1500))  # of pictures, width and height
 
@@ -35,6 +40,42 @@ class TowerFacts:
     patch_size: int
     nbytes: int
     pictures: tuple[PictureSize, ...]
+
+
+@dataclass(frozen=True)
+class PictureNeeds:
+    """Bytes that pictures take in addition to those of texts.
+
+    tower    the mapped file, and copies of weights
+    reading  the largest of SIZES, from its file to its features
+    passes   of the text model, with pictures
+    """
+
+    tower: int
+    reading: int
+    passes: int
+
+    @property
+    def total(self) -> int:
+        return self.tower + self.reading + self.passes
+
+
+def picture_needs(path: Path, estimate: "Estimate", n_ctx: int, *, exact: bool = False) -> PictureNeeds:
+    """What pictures take, with the tower at `path`. FormatError: it is damaged; UnsupportedError: an unknown tower."""
+    from hybrid.infer.pictures.cost import cost_of_size
+    from hybrid.infer.pictures.processors import processor_of
+    from hybrid.infer.towers.loading import load_tower
+
+    tower = load_tower(path, n_threads=estimate.n_threads, precision="exact" if exact else "fast")
+    try:
+        processor = processor_of(tower.gguf)
+        tiles = {(tile.rows, tile.columns) for tile in processor.layout(*SIZES[-1]).tiles}
+        reading = cost_of_size(processor, *SIZES[-1]).nbytes + sum(tower.working_bytes(*size) for size in tiles)
+        weights = tower.gguf.nbytes + tower.weights.nbytes_copied
+    finally:
+        tower.close()
+        tower.gguf.close()
+    return PictureNeeds(weights, reading, estimate.picture_bytes(n_ctx))
 
 
 def tower_facts(gguf: GGUFFile, sizes: Sequence[tuple[int, int]] = SIZES) -> TowerFacts:

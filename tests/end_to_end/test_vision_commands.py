@@ -60,6 +60,15 @@ def test_inspect_of_the_text_model(cli: Cli, tower: Path) -> None:
     code, out, _ = cli("inspect", model)
     assert code == 0 and out.endswith(f"vision tower\n  {tower}\n")
     assert json.loads(cli("inspect", model, "--json")[1])["vision"] == str(tower)
+    out = cli("inspect", model, "--memory", "--fit")[1]
+    assert "\npictures take " in out and out.endswith(" are left for pictures.\n")
+    found = json.loads(cli("inspect", model, "--memory", "--fit", "--json")[1])
+    pictures = found["memory"]["pictures"]
+    assert found["fit"]["pictures"] == pictures["total"] > pictures["tower"] > tower.stat().st_size // 2
+    tower.write_bytes(tower.read_bytes().replace(b"clip.vision.patch_size", b"clip.vision.patch_sizf"))
+    _, out, err = cli("inspect", model, "--memory")
+    assert "in all" in out and "pictures take" not in out
+    assert f"note: pictures are not counted: {tower} has no key clip.vision.patch_size" in err
     tower.unlink()
     assert "vision tower" not in cli("inspect", model)[1]
 

@@ -14,12 +14,14 @@ from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA, host
 from ..groups import n_groups
 from .chunks import next_chunk
-from .gemm_schemes import Tile, float_tile_of, scheme, tiles
-from .gemm_tiles import make_float_tile, make_int_tile
-from .gemm_unpack import make_float_unpack, make_int_unpack
-from .pack_codes import LINES
+from .gemm_schemes import WORDS, Scheme, Tile, float_tile_of, has_words, scheme, tiles, word_tile_of
+from .gemm_tiles import make_float_tile, make_int_tile, make_word_tile
+from .gemm_unpack import make_float_unpack, make_int_unpack, make_word_unpack
 
-__all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "scratch_bytes", "tiles"]
+__all__ = [
+    "ROWS", "WORDS", "Scheme", "Tile", "gemm", "has_words", "make_gemm", "make_pairs_gemm", "scheme", "scratch_bytes",
+    "tiles", "word_tile_of",
+]  # fmt: skip
 
 V8F = Vec(F32, 8)
 SKEW = 8  # bytes between rows after whole cache lines, so that rows read in turn are in different cache banks
@@ -78,7 +80,7 @@ def tile_piece(rows, stride, x, length, start, before, q, out):  # replaced in e
     raise NotImplementedError
 
 
-def unpack_piece(source, out, chain_stride, n):
+def unpack_piece(source, out, chain_stride, K):
     raise NotImplementedError
 
 
@@ -87,9 +89,24 @@ READ_AHEAD = 0
 
 
 @device
-def row_stride(n_units, record):
+def sixteen(n_units):
+    """The number of chains of a row: unit i is number i // 16 of chain i % 16 (gemv.py)."""
+    return 16
+
+
+@device
+def one_each(n_units):
+    """The number of chains of a row of words: a chain is a unit."""
+    return n_units
+
+
+split = sixteen  # replaced in the variants for words
+
+
+@device
+def row_stride(n_units, n_chains, record):
     """Bytes from row to row of a chain: its units, rounded up to cache lines, plus SKEW."""
-    return ((n_units + 15) // 16 * record + 63) // 64 * 64 + SKEW
+    return ((n_units + n_chains - 1) // n_chains * record + 63) // 64 * 64 + SKEW
 
 
 @device
@@ -104,7 +121,7 @@ def gemm(  # noqa: C901  one loop nest
     counter: Counter, groups: Address, expert_stride: Int, scratch: Address, scratch_bytes: Int, rows: Int,
     n_passes: Int, columns: Int,
 ):  # fmt: skip
-    """y = W x. Fields: gemv.py. Scratch: units [16 chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
+    """y = W x. Fields: gemv.py. Scratch: units [chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
 
     TILES tiles of columns are multiplied with all rows of the chunk, chain by chain: a chain's data are adjacent and
     stay in the first-level cache, the chunk in the second. Chains are added as in `Emitter.chain_total`: a tile adds
@@ -115,14 +132,15 @@ def gemm(  # noqa: C901  one loop nest
     group, as many as stay in the last-level cache, before the next `columns`.
     """
     codes = scratch + tid * scratch_bytes
-    n_units = K // UNIT
-    per_chain, longer = n_units // 16, n_units % 16
-    line = row_stride(n_units, RECORD)
-    out = (codes + 16 * rows * line + 63) // 64 * 64
+    n_units = (K + UNIT - 1) // UNIT
+    n_split = split(n_units)
+    per_chain, longer = n_units // n_split, n_units % n_split
+    line = row_stride(n_units, n_split, RECORD)
+    out = (codes + n_split * rows * line + 63) // 64 * 64
     plane = rows * COLS
     q, chain, zeros = out + 4 * TILES * plane, out + 8 * TILES * plane, out + 12 * TILES * plane
     _clear(zeros, TILE_ROWS * COLS)
-    n_chains = min(16, n_units)
+    n_chains = min(n_split, n_units)
     n_chunks = (N + rows - 1) // rows
     total = ldi(groups) * n_passes * n_chunks
     near = nth // n_groups(nth)  # threads that share a counter: this thread's next chunk is probably i + near
@@ -139,7 +157,7 @@ def gemm(  # noqa: C901  one loop nest
             continue
         source = _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i)
         for r in range(n_rows):
-            unpack_piece(source + r * stride, codes + r * line, rows * line, n_units)
+            unpack_piece(source + r * stride, codes + r * line, rows * line, K)
         soon = soon_end = lines = 0
         if READ_AHEAD and i + near < total:
             soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i + near)
@@ -181,13 +199,14 @@ def gemm(  # noqa: C901  one loop nest
                 _store_tile(out + 4 * t * plane, COLS, y + (first + at) * ldy + r0 * 4, ldy, n_rows, columns_left)
 
 
-def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: bool, isa: ISA) -> int:
-    """Bytes of scratch for one thread (a multiple of 64)."""
-    unit, record = (32, scheme(kind, isa).record) if integer else (1, 4)
+def scratch_bytes(how: Scheme | None, tile: Tile, K: int, rows: int) -> int:
+    """Bytes of scratch for one thread (a multiple of 64). how: the scheme of an integer product; None: of floats."""
+    n_units, record = (-(-K // how.weights), how.record) if how else (K, 4)
+    n_chains = (one_each if how is WORDS else sixteen).function(n_units)
     size: int = (
-        16 * rows * row_stride.function(K // unit, record)
+        n_chains * rows * row_stride.function(n_units, n_chains, record)
         + 64
-        + (3 * TILES * rows + float_tile_of(tile).rows) * tile.cols * 4
+        + (3 * TILES * rows + ROWS) * tile.cols * 4
     )
     return (size + 4096 + 63) // 64 * 64
 
@@ -196,11 +215,12 @@ def _read_ahead(isa: ISA) -> int:
     return AHEAD if isa.lanes == 16 else 0
 
 
-def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = None) -> Kernel:
-    """The kernel for one weight type and one register tile."""
+def make_gemm(kind: GGMLType, tile: Tile, how: Scheme | None, isa: ISA | None = None) -> Kernel:
+    """The kernel for one weight type and one register tile. how: the scheme of an integer product; None: of floats."""
     isa = isa or host()
-    name = f"gemm_{'int' if integer else 'float'}_{kind.name.lower()}_{tile.cols}{'' if isa is host() else isa.name}"
-    if not integer:
+    way = "float" if how is None else "words" if how is WORDS else "int"
+    name = f"gemm_{way}_{kind.name.lower()}_{tile.cols}{'' if isa is host() else isa.name}"
+    if how is None:
         tile = float_tile_of(tile)
         return variant(
             gemm,
@@ -215,16 +235,18 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
             SPLIT=FLOAT_SPLIT,
             READ_AHEAD=_read_ahead(isa),
         )
-    how = scheme(kind, isa)
+    in_words = how is WORDS
+    tile = word_tile_of(tile) if in_words else tile
     return variant(
         gemm,
         name,
-        tile_piece=make_int_tile(kind, how, tile, isa),
-        unpack_piece=make_int_unpack(kind, how, isa),
+        tile_piece=make_word_tile(tile, isa) if in_words else make_int_tile(how, tile, isa),
+        unpack_piece=make_word_unpack(kind, isa) if in_words else make_int_unpack(kind, how, isa),
+        split=one_each if in_words else sixteen,
         COLS=tile.cols,
         TILE_ROWS=tile.rows,
-        UNIT=32,
-        UNIT_BYTES=(how.steps + LINES) * 4 * tile.cols,
+        UNIT=how.weights,
+        UNIT_BYTES=how.unit_bytes * tile.cols,
         RECORD=how.record,
         SPLIT=1 << 40,
         READ_AHEAD=_read_ahead(isa),

@@ -7,6 +7,7 @@ Stored codes c stand for weights c - base:
     sdot   s8 codes without their bias x s8, NEON's sdot
     s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0);
            the codes are already multiplied with the integer factors of 16 weights (`sub`)
+    words  s16 x s16, vpmaddwd or vpdpwssd: floats as codes of 13 bits, see WORDS
 The other methods multiply the sums of half blocks with these factors: with one vpmaddwd for both halves if the sums fit
 16 bits (vnni, codes of few bits), otherwise with two vpmulld.
 """
@@ -17,6 +18,8 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.isa import ISA
 from ..weights import INT_BLOCKS
+from .pack_codes import LINES
+from .pack_words import WORD_BLOCK
 
 UNROLL = 2  # steps per iteration of the innermost loop
 QUAD = 4  # NEON: steps whose weights of a row are loaded at once, into one register that sdot multiplies by lane
@@ -26,13 +29,14 @@ QUAD = 4  # NEON: steps whose weights of a row are loaded at once, into one regi
 class Scheme:
     """The method of an integer product.
 
-    steps       dwords of a block of 32
+    steps       dwords of a block
     code_bytes  bytes of a stored code
     add         stored code minus the type's code
     base        subtracted from stored codes: the sums start from -base * x
     restore     part of `base` that is not in the codes (it only keeps the sums in 16 bits): restore * x is added back
     factors     dwords of factors for the sums of half blocks: 2 i32; 1 with two i16 if these sums fit 16 bits; or 0
     words       4-byte numbers per block after the codes: scale, factors, minima
+    weights     of a block
     """
 
     name: str
@@ -43,6 +47,7 @@ class Scheme:
     restore: int
     factors: int
     words: int
+    weights: int = 32
 
     @property
     def halves(self) -> bool:
@@ -52,7 +57,7 @@ class Scheme:
     @property
     def record(self) -> int:
         """Bytes of an unpacked block: codes and numbers."""
-        return 32 * self.code_bytes + 4 * self.words
+        return self.weights * self.code_bytes + 4 * self.words
 
     @property
     def unroll(self) -> int:
@@ -62,7 +67,26 @@ class Scheme:
     @property
     def packing(self) -> str:
         """The form of the columns: a key of pack.PACK_TILES."""
-        return {"s16": "s16", "vnni": "dots"}.get(self.name, "s8")
+        return {"s16": "s16", "vnni": "dots", "words": "words"}.get(self.name, "s8")
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of a block of a packed column."""
+        return 4 * (self.steps + (1 if self.name == "words" else LINES))
+
+    @property
+    def n_min(self) -> int:
+        """Minima per block."""
+        return self.words - 1 - self.factors
+
+
+# w = d * q with d = max |w| / MOST_WORD of a block, and the same for columns (pack_words.py)
+WORDS = Scheme("words", WORD_BLOCK // 2, 2, 0, 0, 0, 0, 1, WORD_BLOCK)
+
+
+def has_words(isa: ISA) -> bool:
+    """Whether WORDS are faster than f32."""
+    return isa.dot == "avx2" or isa.dot.startswith("vnni")
 
 
 def scheme(kind: GGMLType, isa: ISA) -> Scheme:
@@ -118,6 +142,11 @@ def tiles(isa: ISA) -> tuple[Tile, Tile]:
     # NEON: 32 registers of half the lanes; each row's weights take one: see QUAD
     tile = Tile(4, 2, 8) if isa.dot.startswith("neon") else Tile(6, 2, 8)
     return tile, tile
+
+
+def word_tile_of(tile: Tile) -> Tile:
+    """The tile of words for columns packed for `tile`: it can have more rows, since it has no sums of chains."""
+    return Tile(12, 2, 16) if tile == Tile(6, 2, 16) else tile
 
 
 def float_tile_of(tile: Tile) -> Tile:

@@ -2,13 +2,9 @@
 
 from collections.abc import Callable
 
-from hybrid.quant.ggml.types import GGMLType
-
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
 from ..emit.isa import ISA
-from ..weights import INT_BLOCKS
-from .gemm_schemes import QUAD, Scheme, Tile
-from .pack_codes import LINES
+from .gemm_schemes import QUAD, WORDS, Scheme, Tile
 
 
 def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
@@ -25,9 +21,10 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
             "llvm.x86.avx2.pmadd.ub.sw", Vec(I16, 16), b.bitcast(w, Vec(I8, 32)), b.bitcast(x, Vec(I8, 32))
         )
         return b.add(acc, sums_of_two)
-    if how.name == "s16" and e.isa.dot in ("avx2", "vnni"):
-        sums_of_two = e.call("llvm.x86.avx2.pmadd.wd", acc.type, b.bitcast(w, Vec(I16, 16)), b.bitcast(x, Vec(I16, 16)))
-        return b.add(acc, sums_of_two)
+    if how.code_bytes == 2 and e.isa.dot in ("avx2", "vnni"):
+        words = Vec(I16, 2 * n)
+        name = "llvm.x86.avx512.pmaddw.d.512" if n == 16 else "llvm.x86.avx2.pmadd.wd"
+        return b.add(acc, e.call(name, acc.type, b.bitcast(w, words), b.bitcast(x, words)))
     if how.name == "sdot":
         byte = Vec(I8, 16)
         w, x = ([b.bitcast(e.part(v, k, 4), byte) for k in range(0, n, 4)] for v in (w, x))
@@ -35,7 +32,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
         sums = [e.sdot(e.part(acc, 4 * k, 4), v, u) for k, (u, v) in enumerate(zip(w, x, strict=True))]
         return sums[0] if n == 4 else e.cat(*sums)
     # any target: widen, multiply, add neighbours
-    parts = 2 if how.name == "s16" else 4
+    parts = 2 if how.code_bytes == 2 else 4
     narrow = Vec(I16 if parts == 2 else I8, parts * n)
     wide = Vec(I32, parts * n)
     left = b.sext(b.bitcast(w, narrow), wide) if parts == 2 else b.zext(b.bitcast(w, narrow), wide)
@@ -84,7 +81,7 @@ class _Block:
 
     def number(self, r: int, place: int, kind=F32) -> Value:
         """Number `place` after the codes of row r, in all lanes."""
-        number = self.e.load(kind, self.rows[r], 32 * self.how.code_bytes + 4 * place)
+        number = self.e.load(kind, self.rows[r], self.how.weights * self.how.code_bytes + 4 * place)
         return self.e.splat(number, self.tile.lanes)
 
     # --- integer sums ---
@@ -166,7 +163,7 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
     return b.add(e.shuffle(products, list(range(0, 2 * n, 2))), e.shuffle(products, list(range(1, 2 * n, 2))))
 
 
-def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
+def make_int_tile(how: Scheme, tile: Tile, isa: ISA | None = None):
     """Piece for one chain of one register tile: q = before + the chain's products, f32 [R][cols].
 
     If `out` is not 0, the sum is added to `out` instead. `start` is unused: chains are whole, unlike in
@@ -177,8 +174,8 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
-    n_acc, n_min = R * C, INT_BLOCKS[kind].n_min
-    block_bytes = (how.steps + LINES) * 4 * tile.cols
+    n_acc, n_min = R * C, how.n_min
+    block_bytes = how.unit_bytes * tile.cols
 
     def int_tile(e: Emitter, rows, stride, x, length, _start, before, q, out):
         b = e.b
@@ -282,6 +279,21 @@ def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, lengt
 
     e.loop(length, add)
     return lambda k: e.load(vf, chain, 4 * L * k, 32)
+
+
+def make_word_tile(tile: Tile, isa: ISA | None = None):
+    """Piece for one block of words (see gemm_schemes.py): as `make_int_tile`, with chains of one block."""
+
+    def word_tile(e: Emitter, rows, stride, x, _length, _start, before, q, out):
+        R, C = range(tile.rows), tile.vectors
+        here = _Block(e, WORDS, tile, x, [e.at(rows, e.b.mul(stride, const(I64, r))) for r in R])
+        step = lambda s, acc: here.step(s, acc, R, WORDS.unroll)
+        sums, d = e.loop(WORDS.steps, step, here.begin(None, tile.rows), step=WORDS.unroll), here.scales()
+        scales = [here.number(r, 0) for r in R]
+        values = [e.b.fmul(e.to_f32(v), e.b.fmul(scales[k // C], d[k % C])) for k, v in enumerate(sums)]
+        _leave(e, values, before, q, out)
+
+    return emit(_TILE_SIGNATURE, isa)(word_tile)
 
 
 def make_float_tile(tile: Tile, isa: ISA | None = None, *, bf16_pairs: bool = False):

@@ -1,13 +1,18 @@
 """Unpacking of weight rows for the products with many columns: codes or floats, chain after chain (see gemv.py)."""
 
+from collections.abc import Callable
+
 from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
 from ..emit.isa import ISA
-from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, IntBlock, eight_groups, one_block, whole
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, LOAD16, IntBlock, eight_groups, one_block, whole
 from .gemm_schemes import Scheme
+from .pack_codes import codes_of, maximum, steps_of
+from .pack_words import MOST_WORD, WORD_BLOCK
 
 V8F, V32I8, V32I16 = Vec(F32, 8), Vec(I8, 32), Vec(I16, 32)
+V16I16, V16I32 = Vec(I16, 16), Vec(I32, 16)
 
 
 def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value | None, group: int) -> Value:
@@ -29,8 +34,9 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noq
     """Piece: a row of blocks -> records (see make_int_tile); block k is number k // 16 of chain k % 16."""
     block = INT_BLOCKS[kind]
 
-    def int_unpack(e: Emitter, source, out, chain_stride, n_blocks):  # noqa: C901  one loop nest
+    def int_unpack(e: Emitter, source, out, chain_stride, K):  # noqa: C901  one loop nest
         b = e.b
+        n_blocks = b.lshr(K, const(I64, 5))
         shift = block.groups.bit_length() - 1
         beside = 32 * how.code_bytes
 
@@ -134,3 +140,46 @@ def make_float_unpack(kind: GGMLType):  # noqa: C901  its kernel counts, too
             e.loop(K, element, start=b.shl(blocks, const(I64, 5)))
 
     return emit("i64,i64,i64,i64->void")(float_unpack)
+
+
+def make_word_unpack(kind: GGMLType, isa: ISA | None = None):
+    """Piece: K floats (a multiple of 16) of a row -> records of WORDS: codes, zeros after the last, and f32 d; each
+    record is a chain."""
+    load, size = LOAD16[kind], FLOAT_BLOCKS[kind].nbytes // FLOAT_BLOCKS[kind].weights
+
+    def word_unpack(e: Emitter, source, out, chain_stride, K):
+        b = e.b
+
+        def record(k: Value, _: list[Value]) -> None:
+            begin = b.mul(k, const(I64, WORD_BLOCK))
+            _word_record(
+                e, lambda i: load(e, e.at(source, b.mul(b.add(begin, i), const(I64, size)))),
+                e.intr("smin", const(I64, WORD_BLOCK), b.sub(K, begin)), e.at(out, b.mul(k, chain_stride)),
+            )  # fmt: skip
+
+        e.loop(b.udiv(b.add(K, const(I64, WORD_BLOCK - 1)), const(I64, WORD_BLOCK)), record)
+
+    return emit("i64,i64,i64,i64->void", isa)(word_unpack)
+
+
+def _word_record(e: Emitter, sixteen: Callable[[Value], Value], n: Value, out: Value) -> None:
+    """A record of WORDS. sixteen(i): <16 x f32>, weights i .. i + 15 of its n."""
+    b = e.b
+
+    def larger(i: Value, peak: list[Value]) -> list[Value]:
+        return [maximum(e, peak[0], b.and_(b.bitcast(sixteen(i), V16I32), const(V16I32, 0x7FFFFFFF)))]
+
+    (peak,) = e.loop(n, larger, [const(V16I32, 0)], step=16)
+    for half in (8, 4, 2, 1):
+        peak = maximum(e, e.part(peak, 0, half), e.part(peak, half, half))
+    d, inverse = steps_of(e, b.bitcast(e.lane(peak, 0), F32), MOST_WORD)
+    times = e.splat(inverse, 8)
+
+    def words(i: Value, _: list[Value]) -> None:
+        v = sixteen(i)
+        wide = e.cat(*(codes_of(e, e.part(v, h, 8), times, MOST_WORD) for h in (0, 8)))
+        e.store(b.trunc(wide, V16I16), out, b.shl(i, const(I64, 1)))
+
+    e.loop(n, words, step=16)
+    e.loop(WORD_BLOCK, lambda i, _: e.store(const(V16I16, 0), out, b.shl(i, const(I64, 1))), start=n, step=16)
+    e.store(d, out, 2 * WORD_BLOCK)

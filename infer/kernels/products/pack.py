@@ -13,6 +13,7 @@ GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and
                 d[cols], i16 pair[2][cols][2]; a dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: two sums
                 over half h of the block: of the first and second values of each four neighbours, and of the third and
                 fourth. `dots`: four s8, and i32 sum[2][cols] instead: over the block, and over its second half
+GEMM, words     per tile and block of WORD_BLOCK (pack_words.py): dword[WORD_BLOCK / 2][cols] of two s16, f32 d[cols]
 GEMM, float     per tile: f32 [K][cols], element k at index (k % 16) * (K / 16) + k / 16: chain after chain
 GEMM, pairs     as `GEMM, float`, from columns packed as `GEMV, pairs`, two BF16 in place of an f32
 
@@ -31,6 +32,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, I16, I64, Vec, atomic_add, const, emit, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Int
 from .pack_codes import make_int_column, make_int_tile
+from .pack_words import WORD_BLOCK, make_word_columns
 
 V8F = Vec(F32, 8)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
@@ -134,8 +136,11 @@ def _eight_rows(e):
     return e.b.ptrtoint(e.stack(I64, 8), I64)
 
 
-def tile_piece(rows, out, cols, b0, b1, n_blocks):  # replaced in every variant
+def tile_piece(rows, out, cols, b0, b1, n_blocks, n):  # replaced in every variant
     raise NotImplementedError
+
+
+UNIT, AT_ONCE = 32, 8  # values of a block; columns that a thread packs at a time
 
 
 @device
@@ -157,20 +162,21 @@ def pack_int_tiles(
     index: Address = 0, counter: Counter, cols: Int = 1,
 ):  # fmt: skip
     rows = _eight_rows()
-    n_blocks = K // 32
-    per_eight = (n_blocks + CHUNK - 1) // CHUNK
+    n_blocks = (K + UNIT - 1) // UNIT
+    per_part = (n_blocks + CHUNK - 1) // CHUNK
     done = 0
     i = atomic_add(counter, 1)
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
         first, n_cols = ldi(group + 8), ldi(group + 16)
-        items = (n_cols + cols - 1) // cols * (cols // 8) * per_eight
+        items = (n_cols + cols - 1) // cols * (cols // AT_ONCE) * per_part
         while i < done + items:
-            column = (i - done) // per_eight * 8
-            b0 = (i - done) % per_eight * CHUNK
-            _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
-            tile = out + (first + column) // cols * stride
-            tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK), n_blocks)
+            part = (i - done) // per_part * AT_ONCE
+            b0 = (i - done) % per_part * CHUNK
+            for column in range(part, part + AT_ONCE, 8):
+                _gather(rows, x, ldx, index, first + min(column, n_cols - 1), max(1, n_cols - column))
+                tile = out + (first + column) // cols * stride
+                tile_piece(rows, tile + (first + column) % cols * 4, cols, b0, min(n_blocks, b0 + CHUNK), n_blocks, n)
             i = atomic_add(counter, 1)
         done += items
 
@@ -209,6 +215,10 @@ PACK_TILES: dict[str, Kernel] = {
     form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=make_int_tile(form))
     for form in ("s8", "s16", "dots")
 }
+# sixteen words fill a cache line, which two threads would write in turn
+PACK_TILES["words"] = variant(
+    pack_int_tiles, "pack_tiles_words", tile_piece=make_word_columns(), UNIT=WORD_BLOCK, AT_ONCE=16
+)
 PACK_COLUMNS: dict[str, Kernel] = {
     "column": variant(pack_int_columns, "pack_int_columns", column_piece=make_int_column("column")),
     "qwords": variant(pack_int_columns, "pack_int_qwords", column_piece=make_int_column("qwords")),

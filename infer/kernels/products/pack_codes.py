@@ -21,7 +21,7 @@ def chain_place(e: Emitter, i: Value, n: Value) -> Value:
     return b.add(begin, b.lshr(i, const(I64, 4)))
 
 
-def _maximum(e: Emitter, a: Value, c: Value) -> Value:
+def maximum(e: Emitter, a: Value, c: Value) -> Value:
     """Maximum of magnitudes as bits; a NaN is larger than all numbers, so it stays."""
     return e.intr("smax", a, c)
 
@@ -29,25 +29,25 @@ def _maximum(e: Emitter, a: Value, c: Value) -> Value:
 def _magnitudes(e: Emitter, parts: list[Value]) -> Value:
     """Largest |x| of four vectors, lane by lane, as bits."""
     bits = [e.b.and_(e.b.bitcast(v, V8I), const(V8I, 0x7FFFFFFF)) for v in parts]
-    return _maximum(e, _maximum(e, bits[0], bits[1]), _maximum(e, bits[2], bits[3]))
+    return maximum(e, maximum(e, bits[0], bits[1]), maximum(e, bits[2], bits[3]))
 
 
-def _steps(e: Emitter, peak: Value) -> tuple[Value, Value]:
-    """Largest magnitudes (f32) -> (d, 1 / d), with 1 / 0 = 0."""
+def steps_of(e: Emitter, peak: Value, most: int = 127) -> tuple[Value, Value]:
+    """Largest magnitudes (f32) -> (d, 1 / d), with 1 / 0 = 0, for codes up to `most`."""
     b, ty = e.b, peak.type
-    one = const(ty, 127.0)
+    one = const(ty, float(most))
     positive = b.fcmp_ordered(">", peak, const(ty, 0.0))
-    return b.fmul(peak, const(ty, 1 / 127)), b.select(positive, b.fdiv(one, peak), const(ty, 0.0))
+    return b.fmul(peak, const(ty, 1 / most)), b.select(positive, b.fdiv(one, peak), const(ty, 0.0))
 
 
-def _codes(e: Emitter, v: Value, inverse: Value) -> Value:
+def codes_of(e: Emitter, v: Value, inverse: Value, most: int = 127) -> Value:
     """<8 x f32> -> <8 x i32>, rounded to nearest even.
 
     Clamped: 127 / peak overflows for the smallest magnitudes, and a NaN (which d keeps) must not become a wild integer.
     """
     b = e.b
     scaled = b.fmul(v, inverse)
-    for comparison, bound in ((">", -127.0), ("<", 127.0)):
+    for comparison, bound in ((">", -float(most)), ("<", float(most))):
         scaled = b.select(b.fcmp_ordered(comparison, scaled, const(V8F, bound)), scaled, const(V8F, bound))
     if e.isa.x86 and e.isa.dot != "plain":
         return e.call("llvm.x86.avx.cvt.ps2dq.256", V8I, scaled)
@@ -58,10 +58,10 @@ def _quantize8(e: Emitter, sources: list[Value]) -> tuple[list[list[Value]], Val
     """8 blocks of 32 floats -> (four vectors of 8 codes (i32) per block, <8 x f32> d)."""
     b = e.b
     blocks = [[e.load(V8F, p, 32 * k) for k in range(4)] for p in sources]
-    peaks = _maximum(e, *e.reduce8([_magnitudes(e, parts) for parts in blocks], lambda a, c: _maximum(e, a, c)))
-    d, inverse = _steps(e, b.bitcast(peaks, V8F))
+    peaks = maximum(e, *e.reduce8([_magnitudes(e, parts) for parts in blocks], lambda a, c: maximum(e, a, c)))
+    d, inverse = steps_of(e, b.bitcast(peaks, V8F))
     scales = [e.splat(e.lane(inverse, j), 8) for j in range(8)]
-    return [[_codes(e, v, scale) for v in parts] for parts, scale in zip(blocks, scales, strict=True)], d
+    return [[codes_of(e, v, scale) for v in parts] for parts, scale in zip(blocks, scales, strict=True)], d
 
 
 def _as_bytes(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
@@ -73,7 +73,7 @@ def _as_bytes(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
     return b.bitcast(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), V8I), list(range(8))
 
 
-def _as_words(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
+def as_words(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
     """Two vectors of 8 codes -> (<8 x i32> of two s16 each, the dword of the half block in each lane)."""
     if e.isa.x86 and e.isa.dot != "plain":
         return e.b.bitcast(e.call("llvm.x86.avx2.packssdw", V16I16, *q), V8I), [0, 1, 4, 5, 2, 3, 6, 7]
@@ -154,9 +154,9 @@ def make_int_column(form: str):
             parts = [e.load(V8F, x, b.add(b.mul(i, const(I64, BLOCK)), const(I64, 32 * k))) for k in range(4)]
             bits = _magnitudes(e, parts)
             for n in (4, 2, 1):
-                bits = _maximum(e, e.part(bits, 0, n), e.part(bits, n, n))
-            d, inverse = _steps(e, b.bitcast(e.lane(bits, 0), F32))
-            q = [_codes(e, v, e.splat(inverse, 8)) for v in parts]
+                bits = maximum(e, e.part(bits, 0, n), e.part(bits, n, n))
+            d, inverse = steps_of(e, b.bitcast(e.lane(bits, 0), F32))
+            q = [codes_of(e, v, e.splat(inverse, 8)) for v in parts]
             e.store(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), out, b.shl(i, const(I64, 5)))
             o = b.shl(i, const(I64, 2))
             e.store(d, x_d, o)
@@ -188,7 +188,7 @@ def make_int_tile(form: str, isa: ISA | None = None):
     """Piece: blocks b0 .. b1 - 1 of 8 columns, whose row addresses are in `rows`, -> a tile of `cols` columns."""
     steps = 16 if form == "s16" else 8
 
-    def int_tile(e: Emitter, rows, out, cols, b0, b1, n_blocks):
+    def int_tile(e: Emitter, rows, out, cols, b0, b1, n_blocks, n):
         b = e.b
         line = b.shl(cols, const(I64, 2))  # bytes of one step
         sources = [e.load(I64, rows, 8 * j) for j in range(8)]
@@ -202,7 +202,7 @@ def make_int_tile(form: str, isa: ISA | None = None):
             put(d, base, steps)
             for h in (0, 1):
                 if form == "s16":
-                    packed = [_as_words(e, q[2 * h : 2 * h + 2]) for q in blocks]
+                    packed = [as_words(e, q[2 * h : 2 * h + 2]) for q in blocks]
                     lanes = e.transpose8([v for v, _ in packed])
                     by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
                     for k, v in enumerate(by_step):
@@ -227,7 +227,7 @@ def make_int_tile(form: str, isa: ISA | None = None):
 
         e.loop(b1, block, start=b0)
 
-    return emit("i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
+    return emit("i64,i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
 
 
 def _total(e: Emitter, values: list[Value]) -> Value:

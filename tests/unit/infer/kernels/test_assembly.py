@@ -40,7 +40,7 @@ REGISTER = {AVX512_VNNI: "zmm", AVX_VNNI: "ymm", AVX2: "ymm", NEON: ".4s"}
 def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     tile = gemm.tiles(isa)[1]
     how = gemm.scheme(kind, isa)
-    loop = loop_with(assembly(gemm_tiles.make_int_tile(kind, how, tile, isa), isa, machine), DOT[how.name])
+    loop = loop_with(assembly(gemm_tiles.make_int_tile(how, tile, isa), isa, machine), DOT[how.name])
     products = [line for line in loop if DOT[how.name] in line]
     per_step = tile.rows * tile.vectors * (2 if isa is NEON else 1)
     assert len(products) % per_step == 0, "every accumulator once in each step"
@@ -58,7 +58,7 @@ def test_many_columns_integer_with_32_registers(kind: GGMLType) -> None:
     """A block is one loop without stores: on Zen 4 a cluster of stores delays vpdpbusd."""
     isa, machine, how = AVX512_VNNI, x86("znver4"), gemm.scheme(kind, AVX512_VNNI)
     for tile in gemm.tiles(isa):
-        loop = loop_with(assembly(gemm_tiles.make_int_tile(kind, how, tile, isa), isa, machine), "vpdpbusd")
+        loop = loop_with(assembly(gemm_tiles.make_int_tile(how, tile, isa), isa, machine), "vpdpbusd")
         assert count(loop, "vpdpbusd") == 8 * tile.rows * tile.vectors
         assert not spills(loop), spills(loop)
         assert not [line for line in loop if re.search(r"%[xyz]mm\d+, \S*\(", line)], "stores nothing"
@@ -69,9 +69,20 @@ def test_many_columns_integer_with_32_registers(kind: GGMLType) -> None:
 def test_factors_of_sums_that_fit_16_bits(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     """One instruction multiplies both halves of a block."""
     tile, how = gemm.tiles(isa)[1], gemm.scheme(kind, isa)
-    loop = loop_with(assembly(gemm_tiles.make_int_tile(kind, how, tile, isa), isa, machine), "vpdpbusd")
+    loop = loop_with(assembly(gemm_tiles.make_int_tile(how, tile, isa), isa, machine), "vpdpbusd")
     assert count(loop, "vpmaddwd") == tile.rows * tile.vectors
     assert not count(loop, "vpmulld")
+
+
+@pytest.mark.parametrize(("isa", "machine"), [target for target in TARGETS if target.values[0] is not NEON])
+def test_many_columns_in_words(isa: ISA, machine: Machine) -> None:
+    """LLVM joins vpmaddwd and the addition into vpdpwssd where the processor has it and is not faster without."""
+    tile = gemm.word_tile_of(gemm.tiles(isa)[1])
+    loop = loop_with(assembly(gemm_tiles.make_word_tile(tile, isa), isa, machine), "vp")  # most of the loop
+    products = [line for line in loop if "vpdpwssd" in line or "vpmaddwd" in line]
+    assert len(products) % (tile.rows * tile.vectors) == 0
+    assert all(REGISTER[isa] in line for line in products)
+    assert len(loop) < 3.2 * len(products) and not spills(loop)
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
@@ -185,7 +196,7 @@ def test_several_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> No
 @pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_K))
 def test_the_plain_path_has_no_avx(kind: GGMLType) -> None:
     how, tile = gemm.scheme(kind, PLAIN_X86), gemm.tiles(PLAIN_X86)[1]
-    pieces = [gemm_tiles.make_int_tile(kind, how, tile, PLAIN_X86), gemv.make_int_gemv(kind, PLAIN_X86)]
+    pieces = [gemm_tiles.make_int_tile(how, tile, PLAIN_X86), gemv.make_int_gemv(kind, PLAIN_X86)]
     for piece in pieces:
         text = assembly(piece, PLAIN_X86, PLAIN)
         assert "pmadd" in text or "pmul" in text

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hybrid.infer.kernels.emit.isa import AVX2, AVX512_VNNI, ISA
-from hybrid.infer.program.builder import Weight
+from hybrid.infer.kernels.emit.isa import AVX2, AVX512_BF16, AVX512_VNNI, ISA, NEON, PLAIN_X86
+from hybrid.infer.program.builder import Columns, Weight
 from hybrid.infer.program.products import Products
 from hybrid.infer.program.record import Recorder
 from hybrid.quant.ggml.types import GGMLType, row_nbytes
@@ -57,3 +57,26 @@ def test_with_avx512_more_columns_meet_all_rows() -> None:
     products = Products(Recorder(512, n_threads=2), AVX512_VNNI, exact=False)
     assert products._passes(512, 8192 * 4 * products.tile.cols) == (2, 256)
     assert products._passes(512, 2560 * 4 * products.tile.cols) == (1, 512)
+
+
+@pytest.mark.parametrize(
+    ("isa", "kind", "n_columns", "exact", "kernel"),
+    [
+        (AVX2, GGMLType.F16, 64, False, "gemm_words_f16"),
+        (AVX512_BF16, GGMLType.F16, 64, False, "gemm_words_f16"),
+        (AVX512_BF16, GGMLType.BF16, 64, False, "gemm_words_bf16"),
+        (AVX512_BF16, GGMLType.BF16, 64, True, "gemm_float_bf16"),
+        (AVX512_BF16, GGMLType.F32, 64, False, "gemm_float_f32"),
+        (AVX512_BF16, GGMLType.Q8_0, 64, False, "gemm_int_q8_0"),
+        (AVX512_BF16, GGMLType.F16, 8, False, "gemv_columns_float_f16"),
+        (NEON, GGMLType.F16, 64, False, "gemm_float_f16"),
+        (PLAIN_X86, GGMLType.F16, 64, False, "gemm_float_f16"),
+    ],
+)
+def test_which_products_are_in_words(isa: ISA, kind: GGMLType, n_columns: int, exact: bool, kernel: str) -> None:
+    recorder = Recorder(n_columns, n_threads=2)
+    products = Products(recorder, isa, exact=exact)
+    products.words = True
+    weight = Weight("w", kind, 48, 96, 0, row_nbytes(kind, 96))
+    products.product(recorder.rows(96), weight, "w", Columns(0, n_columns))
+    assert recorder.ops[-1].kernel.name.startswith(kernel)

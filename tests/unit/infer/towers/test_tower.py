@@ -32,10 +32,13 @@ def test_features_match_float64(name: str, data_dir: Path) -> None:
     made.tower.close()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_same_bits_for_any_threads_and_order(name: str, data_dir: Path) -> None:
-    path = tower_file(name, data_dir)
-    one, three = (Made(name, path, precision="exact", n_threads=n) for n in (1, 3))
+@pytest.mark.parametrize(
+    ("name", "outtype", "precision"),
+    [*((name, "f32", "exact") for name in NAMES), ("qwen3-vl", "f16", "fast"), ("lfm2-vl", "bf16", "fast")],
+)
+def test_same_bits_for_any_threads_and_order(name: str, outtype: str, precision: str, data_dir: Path) -> None:
+    path = tower_file(name, data_dir, outtype)
+    one, three = (Made(name, path, precision=precision, n_threads=n) for n in (1, 3))
     order = [*range(len(one.sizes)), *reversed(range(len(one.sizes)))]
     alone = [one.encode(i) for i in order]
     for a, b in zip(alone, [three.encode(i) for i in order], strict=True):
@@ -55,7 +58,7 @@ def test_weights_of_other_types(name: str, outtype: str, data_dir: Path) -> None
         want = made.twin.features(made.pixels[0])[0]
         error = np.linalg.norm(picture.rows - want) / np.linalg.norm(want)
         print(f"{name} {outtype} {precision}: error {error:.1e}")
-        assert error < (5e-5 if precision == "exact" else 0.1)
+        assert error < (5e-5 if precision == "exact" else 0.1 if outtype == "q8_0" else 0.03)
         made.tower.close()
 
 

@@ -2,11 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import random_towers
+from seeing_models import seeing_model, tower_of
 
 from hybrid.convert import convert_vision
-from hybrid.pipeline.tower_facts import tower_facts
+from hybrid.infer import LoadedModel
+from hybrid.infer.answers.asking.eyes import Eyes
+from hybrid.infer.engine.estimate import Estimate
+from hybrid.infer.pictures.cost import cost_of_size
+from hybrid.pipeline.tower_facts import SIZES, picture_needs, tower_facts
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -43,3 +49,24 @@ def test_a_text_model(tmp_path: Path, data_dir: Path) -> None:
     output = convert(data_dir / "checkpoints" / "mamba-bf16", tmp_path / "m.gguf").output
     with GGUFFile.open(output) as file, pytest.raises(FormatError, match="holds no vision tower but a model of arch"):
         tower_facts(file)
+
+
+def test_what_pictures_take(data_dir: Path) -> None:
+    """Against the arrays of a model that has read one."""
+    path, (width, height) = seeing_model(data_dir), SIZES[-1]
+    with Estimate(path, n_threads=2) as estimate:
+        needs = picture_needs(tower_of(path), estimate, 256)
+    with LoadedModel.load(path, n_ctx=256, n_threads=2) as model:
+        eyes = Eyes.open(tower_of(path), model)
+        runs = eyes.read(np.zeros((height, width, 3), np.uint8)).runs()
+        tower = eyes.tower
+        decoded = cost_of_size(eyes.make, width, height).nbytes
+        assert needs.tower + needs.reading == tower.gguf.nbytes + tower.nbytes + decoded
+        seq = model.sequence()
+        seq.prefill([3, *runs[0].ids, 4], pictures=list(runs))
+        passes = model.engine.picture_passes
+        (program,) = passes.programs.values()
+        assert program.arena.nbytes > passes.nbytes > model.engine.n_ubatch * 18 * 4
+        assert needs.passes == passes.nbytes + program.arena.nbytes
+        seq.close()
+        tower.close()

@@ -9,7 +9,7 @@ from reference.run_kernel import record, run
 
 from hybrid.infer.kernels.build.jit import variant
 from hybrid.infer.kernels.emit import isa
-from hybrid.infer.kernels.products import gemm, gemv, gemv_columns, pack, pack_codes, wide_columns
+from hybrid.infer.kernels.products import gemm, gemv, gemv_columns, pack, wide_columns
 from hybrid.infer.kernels.rows import elementwise
 from hybrid.infer.kernels.weights import FLOAT_BLOCKS, INT_BLOCKS
 from hybrid.infer.program.builder import aligned_empty, round_up
@@ -32,10 +32,10 @@ NARROW, WIDE = gemm.tiles(isa.host())
 _KERNELS: dict = {}
 
 
-def gemm_kernel(kind, tile, integer, target):
-    key = (kind, tile, integer, target)
+def gemm_kernel(kind, tile, how, target):
+    key = (kind, tile, how, target)
     if key not in _KERNELS:
-        _KERNELS[key] = gemm.make_gemm(kind, tile, integer=integer, isa=target)
+        _KERNELS[key] = gemm.make_gemm(kind, tile, how, target)
     return _KERNELS[key]
 
 
@@ -54,9 +54,7 @@ class Product:
         self.raw = np.zeros((n_expert, rows, width), np.uint8)
         self.raw[..., : encoded.shape[-1]] = encoded
 
-    def _run(
-        self, kernel, packer, stride, width, integer, n_threads, groups, index, target, chunk=gemm.ROWS, columns=None
-    ):
+    def _run(self, kernel, packer, stride, width, how, n_threads, groups, index, target, chunk=gemm.ROWS, columns=None):
         n_slots = max(first + count for _, first, count in groups)
         table = np.array([len(groups), *(v for g in groups for v in g)], np.int64)
         packed = aligned_empty(stride * round_up(n_slots, width) // width)
@@ -70,7 +68,7 @@ class Product:
         own = {}
         if width > 1:
             tile = NARROW if width == NARROW.cols else WIDE if target is isa.host() else TILE_OF[target]
-            per_thread = gemm.scratch_bytes(self.kind, tile, self.K, chunk, integer=integer, isa=target)
+            per_thread = gemm.scratch_bytes(how, tile, self.K, chunk)
             scratch = aligned_empty(per_thread * n_threads)
             scratch[:] = 255
             columns = columns or round_up(n_slots, width)
@@ -105,7 +103,7 @@ class Product:
         form = gemv.form(self.kind, target or isa.host())
         packer = pack.PACK_COLUMNS[form] if integer else pack.pack_float_columns
         kernel = kernel or (gemv.INT_GEMV if integer else gemv.FLOAT_GEMV)[self.kind]
-        return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
+        return self._run(kernel, packer, stride, 1, None, n_threads, groups, index, isa.host())
 
     def several(
         self, integer: bool, n_threads: int = 1, groups=None, index=None, kernel=None, target=None
@@ -116,22 +114,22 @@ class Product:
         form = gemv_columns.form(self.kind, target or isa.host())
         packer = pack.PACK_COLUMNS[form] if integer else pack.pack_float_columns
         kernel = kernel or (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[self.kind]
-        return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
+        return self._run(kernel, packer, stride, 1, None, n_threads, groups, index, isa.host())
 
     def many(
         self, integer, tile, n_threads=1, groups=None, index=None, target=None, chunk=gemm.ROWS, columns=None
     ) -> np.ndarray:
-        """columns: number of a group's columns that are multiplied with all rows before the next ones."""
+        """integer: whether by 8-bit codes, or gemm.WORDS. columns: number of a group's columns that are multiplied with
+        all rows before the next ones."""
         target = target or isa.host()
         groups = groups or [(0, 0, len(self.x))]
-        if integer:
-            how = gemm.scheme(self.kind, target)
-            stride = self.n // 32 * (how.steps + pack_codes.LINES) * 4 * tile.cols
-            packer = pack.PACK_TILES[how.packing]
+        how = integer if integer is gemm.WORDS else gemm.scheme(self.kind, target) if integer else None
+        if how:
+            stride, packer = -(-self.K // how.weights) * how.unit_bytes * tile.cols, pack.PACK_TILES[how.packing]
         else:
             stride, packer = self.K * 4 * tile.cols, pack.pack_float_tiles
-        kernel = gemm_kernel(self.kind, tile, integer, target)
-        return self._run(kernel, packer, stride, tile.cols, integer, n_threads, groups, index, target, chunk, columns)
+        kernel = gemm_kernel(self.kind, tile, how, target)
+        return self._run(kernel, packer, stride, tile.cols, how, n_threads, groups, index, target, chunk, columns)
 
     def by(self, form: str, integer: bool) -> np.ndarray:
         """The product in one of FORMS."""
@@ -367,3 +365,57 @@ def test_last_groups_of_rows(kind: GGMLType) -> None:
         memory[end - n : end] = product.raw.ravel()
         product.raw = memory[end - n : end].reshape(product.raw.shape)
         assert (bits(product.few(True)) == bits(many)).all(), n_groups
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "columns"), [(70, 2560, 13), (37, 150, 40), (25, 16, 3), (23, 135, 17), (9, 1, 2)]
+)
+@pytest.mark.parametrize("kind", [GGMLType.F16, pytest.param(GGMLType.BF16, marks=pytest.mark.slow)])
+def test_words(kind: GGMLType, rows: int, n: int, columns: int) -> None:
+    """F16 weights as codes of 13 bits: near float64, whatever follows a row; the same bits for any tile and threads."""
+    product = Product(kind, rows, n, columns)
+    expected = product.x.astype(np.float64) @ product.decoded[0].T
+    got = product.many(gemm.WORDS, WIDE)
+    error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+    print(f"{kind.name} {rows}x{n}x{columns}: relative error {error:.1e}")
+    # two roundings to steps of max / 4095 of a block: at most 3e-4 of a normal value
+    assert 0 < error < 4e-4
+    for other in (product.many(gemm.WORDS, NARROW), product.many(gemm.WORDS, WIDE, 3, chunk=48)):
+        np.testing.assert_array_equal(bits(other), bits(got))
+
+
+def test_words_are_the_rounded_values() -> None:
+    """Against the definition in float64, in which blocks of weights and columns are rounded to multiples of their d."""
+    product = Product(GGMLType.F16, 31, 300, 5)
+
+    def rounded(values: np.ndarray) -> np.ndarray:
+        padded = np.zeros((len(values), 384), np.float32)
+        padded[:, :300] = values
+        blocks = padded.reshape(len(values), 3, 128)
+        d = np.abs(blocks).max(-1, keepdims=True) / np.float32(4095)
+        return (np.rint(blocks / d) * d.astype(np.float64)).reshape(len(values), -1)
+
+    expected = rounded(product.x) @ rounded(product.decoded[0].astype(np.float32)).T
+    np.testing.assert_allclose(product.many(gemm.WORDS, WIDE), expected, rtol=0, atol=2e-4 * np.abs(expected).max())
+    other = product.many(gemm.WORDS, TILE_OF[isa.PLAIN_WIDE], target=isa.PLAIN_WIDE)
+    np.testing.assert_array_equal(bits(other), bits(product.many(gemm.WORDS, WIDE)))
+
+
+def test_sums_of_the_largest_words_fit() -> None:
+    product = Product(GGMLType.F16, 6, 256, 4)
+    product.raw.view(np.float16)[:] = [[1]] * 3 + [[-1]] * 3
+    product.x[:] = [[2.0], [-2.0], [0.5], [0.0]]
+    expected = np.array([[512.0], [-512.0], [128.0], [0.0]]) * [1, 1, 1, -1, -1, -1]
+    np.testing.assert_allclose(product.many(gemm.WORDS, WIDE), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_broken_values_are_seen_in_words(value: float) -> None:
+    product = Product(GGMLType.F16, 5, 320, 2)
+    product.x[1, 70] = value
+    y = product.many(gemm.WORDS, WIDE)
+    assert np.isfinite(y[0]).all() and not np.isfinite(y[1]).any()
+    product.x[1, 70] = 0
+    product.raw.view(np.float16)[0, 3, 300] = value
+    y = product.many(gemm.WORDS, WIDE)
+    assert not np.isfinite(y[:, 3]).any() and np.isfinite(np.delete(y, 3, 1)).all()
