@@ -30,6 +30,7 @@ from ..options.stage_options import WorkerOptions
 from ..options.vision_options import VisionFile
 from .embedding import EncoderModel, EncoderService
 from .jobs import Maker, ServerDefaults
+from .models.kept_tokenizer import KeptTokenizer
 from .pictures.sight import Sight
 from .served import Served
 from .server_settings import ServerSettings
@@ -78,11 +79,23 @@ class ModelSetup:
 
 
 @contextmanager
-def opened(setup: ModelSetup, name: str, settings: ServerSettings, reporter: "Reporter") -> Iterator[Served]:
-    """The model, served under this name. HybridError: it does not load, or cannot have one of the options."""
+def opened(
+    setup: ModelSetup,
+    name: str,
+    settings: ServerSettings,
+    reporter: "Reporter",
+    tokenizer: KeptTokenizer | None = None,
+) -> Iterator[Served]:
+    """The model, served under this name. tokenizer: kept from the last time, and for the next.
+
+    HybridError: it does not load, or cannot have one of the options.
+    """
     budget, folder = setup.keeping.nbytes(), setup.keeping.state_dir
     with ExitStack() as stack:
         model = stack.enter_context(_loaded(setup, reporter))
+        if tokenizer is not None and not isinstance(model, EncoderModel):
+            tokenizer.lend(model)
+            tokenizer.keep(model)
         share = _share(model, setup.vision, budget)
         store = stack.enter_context(_kept(model, folder, budget - share - budget // RESPONSES_SHARE, reporter))
         eyes = stack.enter_context(_eyes(model, setup.vision, folder, share, reporter))

@@ -17,6 +17,7 @@ from ..served import Served
 from ..server_settings import ServerSettings
 from .entry import ModelEntry
 from .facts import facts_of
+from .kept_tokenizer import KeptTokenizer
 from .settings_file import ModelTable
 
 
@@ -109,7 +110,9 @@ class GivenModels:
             setup = table.applied(setup)
         if named.path is not None and facts_of(named.path).is_encoder:
             setup = replace(setup, keeping=replace(setup.keeping, state_dir=None))  # it keeps no texts
-        opener: Callable[[Reporter], AbstractContextManager[Served]] = partial(opened, setup, named.name, self.settings)
+        opener: Callable[[Reporter], AbstractContextManager[Served]] = partial(
+            opened, setup, named.name, self.settings, tokenizer=KeptTokenizer()
+        )
         adapters = tuple(each.name for each in setup.loading.adapters() if each.name)
         entry = ModelEntry(named.name, named.path, opener, adapters=adapters, idle=self.idle)
         if table is not None:
