@@ -115,7 +115,7 @@ def serve(
         given = GivenModels(
             named, many.models_dir, many.all_here, tables, setup, settings, idle, console.SCREEN, alias=alias
         )
-        with _routed(given, told, memory, is_one=is_one) as router:
+        with _routed(given, told, memory, many, is_one=is_one) as router:
             _announce(told, router, capacity, where)
             _run(router, listener, told, times.grace)
 
@@ -144,7 +144,9 @@ def _check_for_several(setup: "ModelSetup", alias: str | None) -> None:
 
 
 @contextmanager
-def _routed(given: "GivenModels", log: Log, memory: int | None, *, is_one: bool) -> "Iterator[ModelRouter]":
+def _routed(
+    given: "GivenModels", log: Log, memory: int | None, many: ManyModels, *, is_one: bool
+) -> "Iterator[ModelRouter]":
     """The models; the only one is loaded. At the end all are unloaded, with their texts on disk."""
     from hybrid.quant.ggml.machine_memory import machine_memory
     from hybrid.quant.ggml.progress import silent
@@ -158,6 +160,8 @@ def _routed(given: "GivenModels", log: Log, memory: int | None, *, is_one: bool)
         given.settings,
         memory=share if memory is None else memory,
         is_strict=memory is not None,
+        most=many.models_max,
+        autoload=many.models_autoload,
         only=is_one,
         rescan=given.rescan,
         tell=lambda line: log.say("model", line),

@@ -117,6 +117,17 @@ class ManyModels:
             f"several models: four fifths of this machine's. {UNITS}.",
         ),
     ] = None
+    models_max: Annotated[
+        int | None,
+        typer.Option(min=1, help="Models that are loaded at a time. Default: as many as --memory holds."),
+    ] = None
+    models_autoload: Annotated[
+        bool,
+        typer.Option(
+            "--models-autoload/--no-models-autoload",
+            help="Load a model when a request names it; otherwise only POST /models/load does.",
+        ),
+    ] = True
     idle: Annotated[
         str | None,
         typer.Option(

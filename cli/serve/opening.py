@@ -13,6 +13,7 @@ from hybrid.infer.answers.batch.saving import Document, Saver, open_store
 from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.pooling import Pooling
+from hybrid.infer.memory.store_folder import KeptElsewhereError
 from hybrid.infer.memory.store_lister import Lister
 from hybrid.pipeline import models
 from hybrid.pipeline.model_eyes import ModelEyes
@@ -141,13 +142,19 @@ def _loaded(setup: ModelSetup, reporter: "Reporter") -> "Iterator[LoadedModel | 
 def _kept(
     model: "LoadedModel | EncoderModel", folder: Path | None, budget: int, reporter: "Reporter"
 ) -> Iterator["CacheStore | None"]:
-    """The prompt cache of this model on disk; None without a folder. UsageError: the folder cannot be used."""
+    """The prompt cache of this model on disk; None without a folder, or if the model is served under another name,
+    whose texts are kept there. UsageError: the folder cannot be used."""
     if folder is None:
         yield None
         return
     if isinstance(model, EncoderModel):
         raise UsageError(f"{shown(folder)}: an encoder keeps no state. Leave --state-dir out.")
-    store = open_store(model, folder, budget, lambda line: reporter.note(f"warning: {line}"))
+    try:
+        store = open_store(model, folder, budget, lambda line: reporter.note(f"warning: {line}"))
+    except KeptElsewhereError:
+        reporter.note(f"warning: texts are not kept on disk for a second name of the model {shown(model.path.name)}")
+        yield None
+        return
     try:
         yield store
     finally:

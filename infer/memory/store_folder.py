@@ -39,9 +39,13 @@ _open: dict[Path, "list[StoreFolder]"] = {}  # of this process, by real path
 _opening = threading.Lock()  # of _open
 
 
+class KeptElsewhereError(UsageError):
+    """This process keeps the texts of the same model in the folder already."""
+
+
 class StoreFolder:
     """Locks the folder. key: of this model; several models of one process may use a folder together. Raises UsageError
-    if it cannot be used, another process uses it, or this process uses it for the same model.
+    if it cannot be used, or another process uses it; KeptElsewhereError if this process uses it for the same model.
 
     own_bytes: set by the owner of this key's files, to the bytes of all of them
     """
@@ -71,7 +75,7 @@ class StoreFolder:
         """The descriptor of the locked file, which all models of this process share."""
         others = _open.get(self._real, ())
         if any(other.key == self.key for other in others):
-            raise UsageError(
+            raise KeptElsewhereError(
                 f"{shown(self.path)}: the texts of this model are kept there for another of its names. Serve it once."
             )
         if others:

@@ -43,6 +43,7 @@ class ModelRouter:
     """The models of one server.
 
     memory   bytes that this process may use; None: no limit. is_strict: a model that does not fit alone is refused
+    most     models that are loaded at a time; None: as many as the memory holds
     only     every name means the one model
     rescan   finds the models again, for a folder whose files change
     tell     called with a line about a model that was loaded, unloaded, or has failed
@@ -57,6 +58,7 @@ class ModelRouter:
         *,
         memory: int | None = None,
         is_strict: bool = False,
+        most: int | None = None,
         only: bool = False,
         autoload: bool = True,
         rescan: Callable[[Sequence[ModelEntry]], Sequence[ModelEntry]] | None = None,
@@ -64,7 +66,7 @@ class ModelRouter:
         reporter: Reporter = SILENT,
     ) -> None:
         self.entries, self.settings = list(entries), settings
-        self.memory, self.is_strict, self.only, self.autoload = memory, is_strict, only, autoload
+        self.memory, self.is_strict, self.most, self.only, self.autoload = memory, is_strict, most, only, autoload
         self._rescan, self.tell, self.reporter = rescan, tell, reporter
         self.stopping = False  # new requests are refused
         self.n_running = 0  # requests in progress, of any kind
@@ -255,7 +257,9 @@ class ModelRouter:
 
     # --- room ---
     def _short(self, entry: ModelEntry) -> int:
-        """Bytes that are missing for this model."""
+        """Bytes that are missing for this model; if too many models are loaded, all of its bytes."""
+        if self.most is not None and len(self._loaded()) >= self.most:
+            return entry.nbytes
         if self.memory is None:
             return 0
         used = resident_bytes()
@@ -279,7 +283,7 @@ class ModelRouter:
                 raise _NobodyWaitsError
             await self._unload(other)
             others = [other for other in self._loaded() if not other.pinned]
-        if self.is_strict and (short := self._short(entry)) > 0 and self._loaded():
+        if (self.is_strict or self.most is not None) and (short := self._short(entry)) > 0 and self._loaded():
             raise RequestError(f"{size_text(short)} of memory are missing, and pinned models have the rest")
 
     async def _leaves(self, other: ModelEntry, entry: ModelEntry, *, asked: bool) -> bool:

@@ -259,6 +259,20 @@ def test_larger_than_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     run(free, tried, monkeypatch)
 
 
+def test_a_number_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House("abc", 9, most=2)
+
+    async def work() -> None:
+        for name in "abc":
+            await house.once(name)
+        assert house.log == ["+a", "+b", "-a", "+c"]
+        house.entries["b"].pinned = house.entries["c"].pinned = True
+        with pytest.raises(RequestError, match="pinned models have the rest"):
+            await house.use("a")
+
+    run(house, work, monkeypatch)
+
+
 def test_no_room_beside_pinned_models(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House("ab", 1, is_strict=True)
     house.entries["a"].pinned = True
