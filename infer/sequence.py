@@ -176,8 +176,8 @@ class Sequence(Slot):
     def _known(self, cache: PromptCache, ids: Seq[int], *, logits: bool) -> KnownText | None:
         """The longest known prefix of a text with this sequence's adapters; before they begin it is any base text's."""
         known, start = cache.find(ids, self.owner, logits=logits), self.applied.start
-        if 0 < start < len(ids) and (known is None or known.position < start):
-            before = cache.find(ids[:start], self.base_owner, logits=False)
+        if start and (known is None or known.position < start):
+            before = cache.find(ids[:start], self.base_owner, logits=logits and len(ids) <= start)
             if before is not None and (known is None or before.position > known.position):
                 return before
         return known

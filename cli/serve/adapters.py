@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hybrid.infer.answers.asking.named_adapters import NamedAdapters, UnknownAdapterError
+from hybrid.infer.engine.applied import Applied
 from hybrid.infer.model import LoadedModel
 from hybrid.quant.ggml.errors import UsageError, shown
 
@@ -82,6 +83,10 @@ class ServedAdapters:
         except UsageError as error:
             raise RequestError(str(error), param="lora") from None
         return replace(whose, applied=applied, text_owner=self.own.runner.owner_with(whose.owner, applied))
+
+    def is_activated(self, applied: Applied) -> bool:
+        """Whether one of them is an activated adapter."""
+        return self.own is not None and any(self.own.files[number].invocation for number, _ in applied.scales)
 
     def named(self, model: str | None) -> int | None:
         """The number of the adapter that a request's `model` names; None: it names the base, or something unknown, as

@@ -89,6 +89,7 @@ async def vectors(
     source = embedding.source
     if source.refusal:
         raise RequestError(f"{served.name} is for other requests: {source.refusal}")
+    applied = served.adapters_of_whole_texts(request)
     check_dimensions(asked.dimensions, source.n_embd)
     prompted = _prompted(embedding, texts, asked)
     longest, limit = served.maker.most_characters, asked.truncate_prompt_tokens or -1
@@ -100,7 +101,7 @@ async def vectors(
     n_ctx = source.n_ctx if limit < 0 else min(limit, source.n_ctx)
     async with time_limit(request, served.settings.timeout).kept():
         tokens = await in_thread(request, embedding.tokens, prompted, n_ctx=n_ctx, truncate=asked.cuts)
-        made = embedding.vectors(tokens.ids, normalize=normalize, dimensions=asked.dimensions)
+        made = embedding.vectors(tokens.ids, normalize=normalize, dimensions=asked.dimensions, applied=applied)
         rows = await unless_disconnected(request, made)
     note = source.prompts.note_on_length(asked.dimensions, source.n_embd)
     encoded = await run_in_threadpool(_encoded, rows, asked.encoding_format)

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.batch.slices import STEP_SECONDS, Slices
+from hybrid.infer.engine.applied import Applied
 from hybrid.infer.evaluate.cross_encoder import CrossEncoder
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.embed_prompts import EmbedPrompts
@@ -84,8 +85,8 @@ class VectorSource(Protocol):
     @property
     def tokenizer(self) -> Tokenizer: ...
 
-    def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
-        """Begins to read texts."""
+    def begin(self, ids: Sequence[Sequence[int]], applied: Applied | None = None) -> EmbedReading:
+        """Begins to read texts, with these adapters; None: with the model's own."""
 
 
 class ModelSource:
@@ -104,8 +105,8 @@ class ModelSource:
     def tokenizer(self) -> Tokenizer:
         return self.model.tokenizer
 
-    def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
-        return ModelReading(self.model, self.pooling, ids)
+    def begin(self, ids: Sequence[Sequence[int]], applied: Applied | None = None) -> EmbedReading:
+        return ModelReading(self.model, self.pooling, ids, applied)
 
 
 class EncoderModel:
@@ -136,7 +137,7 @@ class EncoderModel:
         use = "/v1/rerank" if self.scorer.ranks else "/classify"
         return f"it scores texts and makes no embeddings: use {use}"
 
-    def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
+    def begin(self, ids: Sequence[Sequence[int]], applied: Applied | None = None) -> EmbedReading:
         return EncoderReading(self.encoder, self.pooling, ids)
 
 
@@ -186,10 +187,18 @@ class Embedding:
         return found
 
     async def vectors(
-        self, ids: Sequence[Sequence[int]], *, normalize: bool, dimensions: int | None = None
+        self,
+        ids: Sequence[Sequence[int]],
+        *,
+        normalize: bool,
+        dimensions: int | None = None,
+        applied: Applied | None = None,
     ) -> np.ndarray:
-        """Vectors, f32 [n, n_embd] or [n, dimensions], with the same bits as `hybrid embed`. BusyError, ClosedError."""
-        reading = self.source.begin(ids)
+        """Vectors, f32 [n, n_embd] or [n, dimensions], with the same bits as `hybrid embed`. BusyError, ClosedError.
+
+        applied: see `VectorSource.begin`.
+        """
+        reading = self.source.begin(ids, applied)
         await self.read(reading)
         return await run_in_threadpool(lambda: reading.vectors(normalize=normalize, dimensions=dimensions))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from hybrid.infer.answers.batch.service import Service
+from hybrid.infer.engine.applied import Applied
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
@@ -16,6 +17,7 @@ from .backend import ServedModel, ServedService
 from .cache_contents import CacheFigures
 from .client import Client, asked_by
 from .embedding import Embedding, EncoderModel, ModelSource
+from .errors import RequestError
 from .jobs import Maker
 from .scoring import PairScoring, scoring_of
 from .server_settings import ServerSettings
@@ -75,6 +77,18 @@ class Served:
         """
         model = request.scope.get(NAMED)
         return self.adapters.client(asked_by(request, body), model, getattr(body, "lora", None))
+
+    def adapters_of_whole_texts(self, request: Request) -> Applied | None:
+        """The adapters of a request that reads whole texts; None: the model's own.
+
+        RequestError: the adapter that its model names is an activated one.
+        """
+        if self.adapters.named(request.scope.get(NAMED)) is None:
+            return None
+        applied = self.client(request).applied
+        if applied is not None and self.adapters.is_activated(applied):
+            raise RequestError("an activated adapter (aLoRA) reads prompts of answers only", param="model")
+        return applied
 
     @property
     def is_encoder(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+from ..engine.applied import Applied
 from ..engine.encoder import Encoder
 from ..loading.classifier import Classifier
 from ..loading.dense import Dense
@@ -129,11 +130,16 @@ class EncoderReading(EmbedReading):
 
 
 class ModelReading(EmbedReading):
-    """Reading by a generating model. A step needs a free sequence; one that ends within a text keeps it (`between`)."""
+    """Reading by a generating model. A step needs a free sequence; one that ends within a text keeps it (`between`).
 
-    def __init__(self, model: LoadedModel, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
+    applied: its adapters; None: the model's own.
+    """
+
+    def __init__(
+        self, model: LoadedModel, pooling: Pooling, ids: Sequence[Sequence[int]], applied: Applied | None = None
+    ) -> None:
         super().__init__(pooling, ids, Dense.read(model.gguf, model.hparams.n_embd))
-        self.model = model
+        self.model, self._applied = model, model.runner.applied if applied is None else applied
         self._held: Slot | None = None  # has read a prefix of text `next`
         self._pooled = Pooled(pooling)
 
@@ -155,7 +161,7 @@ class ModelReading(EmbedReading):
                 text = self.ids[self.next + len(works)]
                 if n + len(text) > most:
                     break
-                works.append(Work(Slot(self.model.runner), text, self.pooling.outputs(0, len(text), len(text))))
+                works.append(Work(self._slot(), text, self.pooling.outputs(0, len(text), len(text))))
                 n += len(text)
             for rows in self.model.runner.hidden_states(works):
                 pooled = Pooled(self.pooling)
@@ -170,7 +176,7 @@ class ModelReading(EmbedReading):
         """Read at most `most` more tokens of the next text."""
         text = self.ids[self.next]
         if self._held is None:
-            self._held, self._pooled = Slot(self.model.runner), Pooled(self.pooling)
+            self._held, self._pooled = self._slot(), Pooled(self.pooling)
         begin = self._held.n_past
         end = min(len(text), begin + most)
         work = Work(self._held, text[begin:end], self.pooling.outputs(begin, end, len(text)))
@@ -179,6 +185,11 @@ class ModelReading(EmbedReading):
             self.close()
             self._finish(self._pooled)
         return end - begin
+
+    def _slot(self) -> Slot:
+        slot = Slot(self.model.runner)
+        slot.use(self._applied)
+        return slot
 
     def _finish(self, pooled: Pooled) -> None:
         # hidden states are divided by this, see Runner.hidden_states

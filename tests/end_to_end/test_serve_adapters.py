@@ -198,3 +198,14 @@ def test_an_activated_adapter_reads_from_its_invocation_on(server: Server) -> No
     plain = post(server, "/completion", **other, lora=BASE)
     answer = post(server, "/completion", **other, model="asked")
     assert answer["content"] == plain["content"] and answer["generation_settings"]["lora"] == []
+
+
+def test_embeddings_have_the_adapter_of_their_model(server: Server) -> None:
+    def vector(**body: Any) -> Any:
+        return post(server, "/v1/embeddings", input=PROMPT, **body)["data"][0]["embedding"]
+
+    default, own = vector(), vector(model="org/second")
+    assert default != own and vector(model="tiny:first") == default and vector(model="tiny") == default
+    server.http.post("/lora-adapters", json=[{"id": 1}])
+    assert vector() == own
+    server.error(400, "/v1/embeddings", {"input": PROMPT, "model": "asked"})

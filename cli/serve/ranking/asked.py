@@ -8,7 +8,7 @@ from starlette.requests import Request
 from ..errors import RequestError
 from ..in_thread import in_thread
 from ..scoring import QueryScores, RankQuery
-from ..served import Served
+from ..served import NAMED, Served
 from ..streaming import unless_disconnected
 from ..strict import Strict
 from ..time_limit import time_limit
@@ -38,6 +38,8 @@ async def scored(served: Served, request: Request, questions: Sequence[RankQuery
     scoring = served.scoring
     if scoring is None:
         raise RequestError(f"{served.name} scores no documents: {request.url.path} {NEEDED}")
+    if served.adapters.named(request.scope.get(NAMED)) is not None:
+        raise RequestError("no adapters are chosen for scores: name the model alone", param="model")
     async with time_limit(request, served.settings.timeout).kept():
         pairs = await in_thread(request, scoring.pairs, questions, served.maker.most_characters)
         return await unless_disconnected(request, scoring.scored(pairs))

@@ -77,7 +77,7 @@ def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Non
 def made() -> tuple[FakeService, Embedding, list[tuple[int, int]], list[FakeReading]]:
     service, log, readings = FakeService(), list[tuple[int, int]](), list[FakeReading]()
 
-    def begin(ids: Sequence[Sequence[int]]) -> FakeReading:
+    def begin(ids: Sequence[Sequence[int]], applied: object = None) -> FakeReading:
         readings.append(FakeReading(ids, log))
         return readings[-1]
 
