@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -48,7 +49,7 @@ class Endpoint:
     media: str = "application/json"
     streams: str = "text/event-stream"
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    reads: type[Strict] | None = None
+    reads: type[BaseModel] | None = None
     failures: tuple[int, ...] = ()
     is_refusal: bool = False
 

@@ -1,6 +1,6 @@
 """GET and POST /lora-adapters."""
 
-from pydantic import TypeAdapter
+from pydantic import RootModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -8,7 +8,9 @@ from ..adapters import LoraChoice
 from ..endpoint import Endpoint, get, json_of
 from ..served import Served
 
-_CHOICES = TypeAdapter(list[LoraChoice])
+
+class LoraScales(RootModel[list[LoraChoice]]):
+    """The scales of all adapters; those that are left out get 0."""
 
 
 async def adapters(served: Served, _: Request) -> Response:
@@ -18,12 +20,12 @@ async def adapters(served: Served, _: Request) -> Response:
 
 async def set_adapters(served: Served, request: Request) -> Response:
     """Sets the scales for requests that choose no adapters; adapters that are not named get scale 0."""
-    asked = _CHOICES.validate_python(await json_of(request))
+    asked = LoraScales.model_validate(await json_of(request)).root
     served.adapters.set({served.adapters.number(one.id, "id"): one.scale for one in asked})
     return JSONResponse({"success": True})
 
 
 ENDPOINTS = [
     get("/lora-adapters", handler=adapters),
-    Endpoint(("/lora-adapters",), set_adapters, None, "POST", reads=LoraChoice),
+    Endpoint(("/lora-adapters",), set_adapters, None, "POST", reads=LoraScales),
 ]

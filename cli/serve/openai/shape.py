@@ -46,11 +46,12 @@ class CompletionsShape:
         self.tokenizer = served.model.tokenizer
         self.jobs, self.prompts = jobs, jobs[:: body.n]
         self._with_usage = body.stream_options is not None and body.stream_options.include_usage
+        scales = jobs[0].applied.scales if jobs[0].applied is not None else ()
         self._head = {
             "id": self.prefix + uuid.uuid4().hex,
             "created": int(time.time()),
             "model": served.adapters.model_of(body.model),
-            "system_fingerprint": f"b-{served.answers.model.fingerprint[:12]}",
+            "system_fingerprint": f"b-{served.answers.model.file.fingerprint_with(scales)[:12]}",
         }
 
     # --- called by streaming.py ---
