@@ -83,6 +83,8 @@ def read_dense(checkpoint: Checkpoint) -> list[DenseModule]:
         shapes = {"weight": (n_out, n_in), **({"bias": (n_out,)} if config.boolean("bias", default=True) else {})}
         if {name: tensor.shape for name, tensor in stored.items()} != shapes:
             has = ", ".join(f"{shown(name)} {list(tensor.shape)}" for name, tensor in stored.items())
-            raise CheckpointError(f"{shown(folder)}/model.safetensors has {has}, expected {shapes} by its config.json.")
+            raise CheckpointError(
+                f"{shown(folder)}: model.safetensors has {has}, expected {shapes} by its config.json."
+            )
         found.append(DenseModule(folder, n_in, n_out, stored))
     return found

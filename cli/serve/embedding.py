@@ -132,8 +132,10 @@ class EncoderModel:
     @property
     def refusal(self) -> str:
         """See `VectorSource`."""
-        if self.scorer is None or self.embedder.makes_embeddings:
+        if self.embedder.makes_embeddings:
             return ""
+        if self.scorer is None:
+            return "it makes a vector of every token, which no route returns: start the server with a pooling"
         use = "/v1/rerank" if self.scorer.ranks else "/classify"
         return f"it scores texts and makes no embeddings: use {use}"
 

@@ -146,6 +146,11 @@ class BertClassifier(Bert):
     def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
         return {**super().fields(config, shapes), "labels": read_labels(config)}
 
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if self.n_types > 1:
+            yield "llama.cpp gives every token the first type: its scores of pairs differ"
+
     def rows(self) -> Iterator[Row]:
         yield from super().rows()
         yield from _with_bias("pooler.dense", "cls", self.n_embd, self.n_embd)

@@ -134,8 +134,9 @@ class Embedder:
 
     @property
     def makes_embeddings(self) -> bool:
-        """Whether `embed` works: not with a model that scores texts, unless a pooling was chosen."""
-        return self.classifier is None or self._chosen is not None
+        """Whether `embed` works: not with a model that scores texts, or makes a vector of every token, unless a pooling
+        was chosen."""
+        return self._chosen is not None or (self.classifier is None and not self.by_token)
 
     @property
     def n_labels(self) -> int:
@@ -177,14 +178,15 @@ class Embedder:
         *,
         normalize: bool = True,
         truncate: bool = False,
+        prompt_name: str | None = None,
         progress: TokenProgress | None = None,
     ) -> list[np.ndarray]:
         """A vector of every token of each text, f32 [tok, n_embd], for late interaction (`max_similarity`).
 
         The special tokens around a text have vectors, too. Marks such as "[Q] " and "[D] ", which ColBERT models were
-        trained with, are the caller's.
+        trained with, are the caller's. truncate, prompt_name: see `tokens`.
         """
-        ids = self.tokens(texts, truncate=truncate)
+        ids = self.tokens(texts, truncate=truncate, prompt_name=prompt_name)
         check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
         total, done, found = sum(map(len, ids)), 0, []
         for rows in self._rows(ids):
@@ -236,14 +238,10 @@ class Embedder:
         Raises UsageError when an id is not in the vocabulary, or a text is empty or longer than the context.
         """
         if not self.makes_embeddings:
-            raise UnsupportedError(
-                f"{self.path.name} scores texts ({shown(', '.join(self.labels))}): it makes no embeddings.",
-                remedy=Remedy.POOLING,
-            )
-        if self.by_token and self._chosen is None:
-            raise UnsupportedError(
-                f"{self.path.name} makes a vector of every token: it has no pooling.", remedy=Remedy.POOLING
-            )
+            what = "makes a vector of every token: it has no pooling."
+            if self.classifier:
+                what = f"scores texts ({shown(', '.join(self.labels))}): it makes no embeddings."
+            raise UnsupportedError(f"{self.path.name} {what}", remedy=Remedy.POOLING)
         check_dimensions(dimensions, self.n_embd)
         # a generating model checks its tokens itself
         check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)

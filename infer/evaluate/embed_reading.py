@@ -18,7 +18,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 from ..engine.applied import Applied
 from ..engine.encoder import Encoder
 from ..loading.classifier import Classifier
-from ..loading.dense import Dense
+from ..loading.dense import NO_LAYERS, Dense
 from ..model import LoadedModel
 from ..program.threads import core_turns
 from ..runner import Slot, Work
@@ -71,7 +71,7 @@ def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> 
 class EmbedReading:
     """The reading of some texts. Only the thread that runs the model may use it."""
 
-    def __init__(self, pooling: Pooling, ids: Sequence[Sequence[int]], dense: Dense) -> None:
+    def __init__(self, pooling: Pooling, ids: Sequence[Sequence[int]], dense: Dense = NO_LAYERS) -> None:
         self.pooling, self.ids, self.dense = pooling, ids, dense
         self.next = 0  # index of the first text that is not read to its end
         self._vectors: list[np.ndarray] = []

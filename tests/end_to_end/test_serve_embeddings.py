@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 from http_server import WAIT, Server, started, until
+from retrieval_checkpoints import write_modules
 
 from hybrid.cli.serve.embedding import EncoderModel, EncoderService
 from hybrid.convert import convert
@@ -303,3 +304,12 @@ def test_by_the_command(kind: str, program: Path, bert: Path, files: dict[str, P
         assert process.wait(WAIT) == 0 and "Traceback" not in process.stderr.read()
     with Embedder(path, pooling=pooling, n_ctx=40) as embedder:
         assert (rows_of(answer) == embedder.embed(TEXTS[:2])).all()
+
+
+def test_a_model_with_a_vector_of_every_token(tmp_path: Path, data_dir: Path) -> None:
+    source = random_checkpoints.write(random_checkpoints.ENCODERS["lfm2-bidirectional"], tmp_path / "model")
+    write_modules(source, (60, 12))
+    convert(source, tmp_path / "a.gguf", tokenizer=data_dir / "tokenizers" / "wordpiece")
+    for pooling, refused in ((None, True), (Pooling.CLS, False)):
+        with Embedder(tmp_path / "a.gguf", pooling=pooling) as embedder:
+            assert EncoderModel(embedder).refusal.startswith("it makes a vector of every token") == refused

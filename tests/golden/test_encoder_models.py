@@ -1,4 +1,4 @@
-"""Encoders with random weights against transformers: transformers/encoders.py makes the files."""
+"""Encoders with random weights against transformers: encoders/make.py makes the files."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from hybrid.infer.engine.encoder import Encoder
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.pairs import TextIds
 
-HERE = Path(__file__).parent / "transformers"
+HERE = Path(__file__).parent / "encoders"
 IN_F32 = {"embedding-gemma": 3e-5, "lfm2-bidirectional": 5e-6}  # norms and RoPE are in f32 there: errors
 Golden = tuple[list[list[int]], list[int], list[np.ndarray], int]
 

@@ -97,7 +97,7 @@ def changed(path: Path, **values: object) -> None:
         (lambda f: changed(f / "2_Dense" / "config.json", out_features=7), r"has weight \[90, 60\], expected .*7, 60"),
         (
             lambda f: changed(f / "2_Dense" / "config.json", bias=True),
-            r"2_Dense/model\.safetensors has weight \[90, 60",
+            r"2_Dense: model\.safetensors has weight \[90, 60",
         ),
         (lambda f: (f / "3_Dense" / "model.safetensors").unlink(), r"3_Dense has no model\.safetensors"),
         (lambda f: (f / "3_Dense" / "config.json").unlink(), r"modules\.json names 3_Dense/config\.json, which is not"),

@@ -1,7 +1,7 @@
 """Golden results of transformers for encoders with random weights, whose checkpoints tests/random_checkpoints.py makes.
 
     pip install torch==2.14.1 transformers==5.24.0      (in an environment with this package)
-    python tests/golden/transformers/encoders.py [NAME...]
+    python tests/golden/encoders/make.py [NAME...]
 
 writes NAME.npz, computed in float64: `ids` and `lengths` of some texts, `seconds` (where the second text of a pair
 begins), and `scores` f32 [text, label], or `rows` f32 [tok, every 4th value] after the last layer.
