@@ -95,6 +95,27 @@ def test_input_items(server: Server) -> None:
         assert refused.status_code == 400 and refused.json()["error"]["param"] == query.partition("=")[0]
 
 
+def test_references_to_items(server: Server) -> None:
+    """As the AI SDK sends them: the answer of a stored response by its ID."""
+    client = server.openai.responses
+    first = client.create(**ASKED, input="Hello")
+    items: Any = [
+        {"role": "user", "content": "Hello"},
+        {"type": "item_reference", "id": first.output[0].id},
+        {"role": "user", "content": "More"},
+    ]
+    second = client.create(**ASKED, input=items)
+    whole = client.create(**ASKED, input=[items[0], *first.output, items[2]])
+    assert second.output_text == whole.output_text and second.usage is not None and whole.usage is not None
+    assert second.usage.input_tokens == whole.usage.input_tokens and read(whole) <= 1
+    listed: Any = client.input_items.list(second.id, order="asc").data[1]
+    assert listed.content[0].text == first.output_text, "what it refers to is stored"
+    missing = server.http.post("/v1/responses", json={"input": [{"type": "item_reference", "id": "msg_none"}]})
+    assert missing.status_code == 404
+    assert missing.json()["error"]["message"] == "Item with id 'msg_none' not found."
+    assert missing.json()["error"]["param"] == "input.0"
+
+
 def test_a_stream_is_stored_at_its_end(server: Server) -> None:
     client = server.openai.responses
     with client.stream(**ASKED, input="Hello") as stream:

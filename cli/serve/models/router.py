@@ -168,6 +168,11 @@ class ModelRouter:
             entry.last_used = time.monotonic()
         self._freed.set()
 
+    def hold(self, scope: Scope) -> Callable[[], None]:
+        """Lets work that outlives a request use its models, until it calls the result."""
+        held = {USED: scope.pop(USED, ())}
+        return lambda: self.release(held)
+
     async def _waited(self, entry: ModelEntry, request: Request) -> Served:
         """The model once it is loaded, which then counts this request as one of its users."""
         if not self.autoload and entry.loading is None:

@@ -122,6 +122,13 @@ class HostedItem(PassedOver):
     ]
 
 
+class ReferenceItem(Strict):
+    """An item of a stored answer, by its ID."""
+
+    type: Literal["item_reference"]
+    id: str
+
+
 InputItem = MessageItem | CallItem | CustomCallItem | ResultItem | ReasoningItem | HostedItem
 
 

@@ -34,8 +34,18 @@ from ..timings import ServerTimings, prompt_progress
 from ..warning_log import with_warnings
 from . import chat
 from .chat import Answers, ChatRequest, token_logprobs
-from .input_items import ITEMS, listed_items, own_items
-from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, OtherTool, choice_as_chat, messages_of
+from .input_items import items_before, listed_items, own_items
+from .items import (
+    Choice,
+    FunctionTool,
+    InputItem,
+    Item,
+    ItemEvents,
+    OtherTool,
+    ReferenceItem,
+    choice_as_chat,
+    messages_of,
+)
 from .replay import replayed
 from .shape import usage
 from .stored import ENDED, RUNNING, StoredResponse, as_json
@@ -73,7 +83,7 @@ class Reasoning(Strict):
 class ResponsesRequest(Strict):
     """A text or a conversation, and settings of the answer."""
 
-    input: str | Annotated[list[InputItem], Field(min_length=1)]
+    input: str | Annotated[list[InputItem | ReferenceItem], Field(min_length=1)]
     instructions: str | None = None
     model: str | None = None
     stream: bool = False
@@ -116,10 +126,13 @@ class ResponsesRequest(Strict):
             yield "truncation", "a conversation that does not fit is refused"
 
 
-def answers_of(maker: Maker, body: ResponsesRequest, whose: Client, before: Sequence[InputItem] = ()) -> Answers:
-    """The same conversation, answered by the chat route. before: items of the responses that it continues."""
+def answers_of(
+    maker: Maker, body: ResponsesRequest, whose: Client, own: Sequence[InputItem], before: Sequence[InputItem]
+) -> Answers:
+    """The same conversation, answered by the chat route. own: its items; before: items of the responses that it
+    continues."""
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    messages += messages_of([*before, *own_items(body.input)], len(before))
+    messages += messages_of([*before, *own], len(before))
     asked: dict[str, Any] = {"messages": messages, "temperature": body.temperature, "top_p": body.top_p}
     asked |= {"max_completion_tokens": body.max_output_tokens, "cache": body.cache}
     asked |= {"tools": [tool.as_chat() for tool in body.tools or ()], "tool_choice": choice_as_chat(body.tool_choice)}
@@ -332,27 +345,6 @@ def _as_json(given: Any) -> Any:
     return given.model_dump(exclude_none=True) if isinstance(given, Strict) else given
 
 
-def _before(served: Served, body: ResponsesRequest, whose: Client) -> list[InputItem]:
-    """The items of the responses that a request continues. RequestError: one of them is not there, or still runs."""
-    if body.previous_response_id is None:
-        return []
-    try:
-        line = served.settings.stored.line(body.previous_response_id, whose.owner)
-    except KeyError as missing:
-        told = shown(missing.args[0], LONGEST_NAME)
-        raise RequestError(f"Previous response with id '{told}' not found.", param="previous_response_id") from None
-    items: list[dict[str, Any]] = []
-    for stored in line:
-        response = stored.as_object()
-        if response["status"] in RUNNING:
-            raise RequestError(
-                f"Response with id '{stored.id}' has not ended yet: it cannot be continued.",
-                param="previous_response_id",
-            )
-        items += stored.items() + response["output"]
-    return ITEMS.validate_python(items)
-
-
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
     if body.background and not body.store:
@@ -360,15 +352,17 @@ async def responses(served: Served, request: Request, body: ResponsesRequest) ->
     whose = served.client(request, body)
 
     def asked() -> tuple[Answers, bytes]:
-        before = _before(served, body, whose)
-        given = as_json(listed_items(body.input)) if body.store else b""
-        return answers_of(served.maker, body, whose, before), given
+        kept = served.settings.stored
+        before = items_before(kept, body.previous_response_id, whose.owner)
+        own = own_items(body.input, kept, whose.owner)
+        given = as_json(listed_items(own)) if body.store else b""
+        return answers_of(served.maker, body, whose, own, before), given
 
     answers, given = await prepared(request, asked)
     body.warnings.extend(answers.notes)
 
     def keep(response: dict[str, Any]) -> None:
-        stored = StoredResponse(response["id"], whose.owner, body.previous_response_id, given, as_json(response))
+        stored = StoredResponse.of(response, whose.owner, given)
         kept = served.settings.stored
         (kept.update if body.background and response["status"] != "queued" else kept.put)(stored)
 
@@ -391,11 +385,13 @@ async def _in_background(
     answering.submit()
     shape.keep_queued()
     router.n_running += 1
+    release = router.hold(request.scope)
 
     def ended() -> None:
-        router.n_running -= 1
         answering.close()
         shape.give_up(cancelled=answer.cancelled)
+        router.n_running -= 1
+        release()
 
     told = events(answering, shape, shape, answers.splits, SSE.ping)
     answer = served.settings.background.start(shape.id, told, ended)

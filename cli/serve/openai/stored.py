@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,13 +40,20 @@ def as_json(value: Any) -> bytes:
 @dataclass(frozen=True)
 class StoredResponse:
     """owner: of the request (client.py); previous: the response that it continues; input: the items of its request, a
-    JSON list; response: a JSON object."""
+    JSON list; response: a JSON object; said: the IDs of its own items."""
 
     id: str
     owner: bytes
     previous: str | None
     input: bytes
     response: bytes
+    said: tuple[str, ...]
+
+    @classmethod
+    def of(cls, response: Mapping[str, Any], owner: bytes, given: bytes) -> "StoredResponse":
+        """A response as it is sent. given: the items of its request."""
+        said = tuple(item["id"] for item in response["output"])
+        return cls(response["id"], owner, response["previous_response_id"], given, as_json(response), said)
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +84,7 @@ class StoredResponse:
             lists = [*items, *response["output"]]
             right = all(isinstance(one, str) and _ID.fullmatch(one) for one in ids) and response["id"] == name
             right &= isinstance(items, list) and all(isinstance(item, dict) for item in lists)
+            right &= all(isinstance(item["id"], str) for item in response["output"])
             if not right or not isinstance(response["status"], str):
                 raise ValueError("no response")
         except (KeyError, TypeError, ValueError) as error:
@@ -84,7 +92,7 @@ class StoredResponse:
         if response["status"] in RUNNING:
             response["status"] = "failed"
             response["error"] = {"code": "server_error", "message": ENDED}
-        return cls(name, owner, previous, as_json(items), as_json(response))
+        return cls.of({**response, "previous_response_id": previous}, owner, as_json(items))
 
 
 class StoredResponses:
@@ -101,6 +109,7 @@ class StoredResponses:
         self._lock = threading.RLock()
         self._held: OrderedDict[str, StoredResponse] = OrderedDict()  # least recently used first
         self._by_party: dict[bytes, int] = {}  # bytes
+        self._said: dict[str, str] = {}  # the response of each item
         self._failing = False
         self._writer = None if folder is None else ThreadPoolExecutor(1, "hybrid-responses")
         self._changed: set[str] = set()  # IDs whose files are to be written or removed
@@ -150,6 +159,12 @@ class StoredResponses:
             raise KeyError(missing)
         return found[::-1]
 
+    def item(self, name: str, owner: bytes) -> dict[str, Any] | None:
+        """An item of an answer of this owner; None: it has no such item."""
+        with self._lock:
+            found = self.get(self._said.get(name, ""), owner)
+        return None if found is None else next(item for item in found.as_object()["output"] if item["id"] == name)
+
     def remove(self, name: str, owner: bytes) -> bool:
         """Drops a response. False: this owner has no such response."""
         with self._lock:
@@ -163,6 +178,7 @@ class StoredResponses:
     def _put(self, stored: StoredResponse) -> None:
         self._drop(stored.id)
         self._held[stored.id] = stored
+        self._said.update(dict.fromkeys(stored.said, stored.id))
         self._count(stored, 1)
         self._use(stored)
         while len(self._held) > MOST_RESPONSES or self.nbytes > self.budget:
@@ -187,6 +203,8 @@ class StoredResponses:
     def _drop(self, name: str) -> None:
         if (dropped := self._held.pop(name, None)) is not None:
             self._count(dropped, -1)
+            for item in dropped.said:
+                self._said.pop(item, None)
 
     def _count(self, stored: StoredResponse, sign: int) -> None:
         party = stored.owner[:PARTY_BYTES]

@@ -159,6 +159,24 @@ def test_a_used_model_is_not_unloaded_and_takes_no_new_requests(monkeypatch: pyt
     run(house, work, monkeypatch)
 
 
+def test_work_that_outlives_its_request_holds_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House("ab", 1)
+
+    async def work() -> None:
+        first = await house.use("a")
+        release = house.router.hold(first.scope)
+        house.end(first)
+        waiting = asyncio.ensure_future(house.use("b"))
+        await until(lambda: house.entries["a"].leaves)
+        await asyncio.sleep(0.03)
+        assert house.log == ["+a"] and house.entries["a"].n_users == 1
+        release()
+        house.end(await waiting)
+        assert house.log == ["+a", "-a", "+b"]
+
+    run(house, work, monkeypatch)
+
+
 def test_requests_for_one_model_load_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House("abc", 2)
 

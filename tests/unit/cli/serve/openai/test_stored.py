@@ -20,9 +20,10 @@ def name_of(number: int) -> str:
 
 
 def made(number: int, previous: int | None = None, owner: bytes = ANN, size: int = 0, **more: Any) -> StoredResponse:
-    response = {"id": name_of(number), "status": "completed", "output": [], **more}
     before = None if previous is None else name_of(previous)
-    return StoredResponse(name_of(number), owner, before, as_json([{"text": "ü" * size}]), as_json(response))
+    said = [{"id": f"msg_{number}"}]
+    response = {"id": name_of(number), "status": "completed", "output": said, "previous_response_id": before, **more}
+    return StoredResponse.of(response, owner, as_json([{"text": "ü" * size}]))
 
 
 def held(responses: StoredResponses, owner: bytes = ANN, most: int = 50) -> list[int]:
@@ -45,7 +46,7 @@ def test_a_line_is_what_a_response_continues() -> None:
 
 
 def test_what_is_continued_outlives_what_continues_it() -> None:
-    each = made(0, size=500).nbytes
+    each = made(1, 1, size=500).nbytes
     responses = StoredResponses(budget=4 * each)
     for one in (made(1, size=500), made(2, 1, size=500), made(3, size=500), made(4, 1, size=500)):
         responses.put(one)
@@ -68,6 +69,16 @@ def test_the_largest_key_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_RESPONSES", 3)
     responses.put(made(9))
     assert held(responses) == [1, 8, 9]
+
+
+def test_items_by_their_ids() -> None:
+    responses = StoredResponses()
+    responses.put(made(1))
+    responses.put(made(1))
+    assert responses.item("msg_1", ANN) == {"id": "msg_1"}
+    assert responses.item("msg_1", BEN) is None and responses.item("msg_2", ANN) is None
+    responses.remove(name_of(1), ANN)
+    assert responses.item("msg_1", ANN) is None
 
 
 def test_an_update_is_of_what_is_there() -> None:
@@ -130,6 +141,7 @@ def test_the_order_of_files(tmp_path: Path) -> None:
         {"response": {"id": name_of(2), "status": "completed", "output": []}},
         {"response": {"id": name_of(1), "status": 3, "output": []}},
         {"response": {"id": name_of(1), "status": "completed", "output": "x"}},
+        {"response": {"id": name_of(1), "status": "completed", "output": [{}]}},
     ],
 )
 def test_other_json_is_refused(wrong: Any, tmp_path: Path) -> None:
