@@ -2,16 +2,19 @@
 
     python benchmarks/towers.py                                       in seconds: pixels to patches, and the tower
     python benchmarks/towers.py --peer path/to/llama.cpp/build/bin    beside llama-mtmd-cli on the same files, in turn
+    python benchmarks/towers.py --cpu --peer ...                      CPU time of one thread, on a machine that is busy
 
 Towers of SmolVLM-500M, LFM2-VL-450M and Qwen3.5-0.8B, in F16 and Q8_0, over pictures of 512 x 512 and 2000 x 1500.
 Times are medians of the repetitions, which alternate with llama.cpp's; decoding the file is not in them. llama.cpp pads
 where the reference stretches, and may cut a picture into other tiles: its number of patches is not always ours. Text
 models beside towers are tiny. Runs that other processes disturbed count only if there are no others: * marks such
-figures. Another code path: the variables of tests/forced_isa.py; llama.cpp's other libraries: LD_LIBRARY_PATH.
+figures. llama.cpp's CPU time is the whole program's, without LOADING. Another code path: the variables of
+tests/forced_isa.py; llama.cpp's other libraries: LD_LIBRARY_PATH.
 """
 
 import argparse
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -24,11 +27,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from quiet import MOST_OTHERS, Watch, busy_now
+from quiet import MOST_OTHERS, Watch
 
 from hybrid.convert import convert
 from hybrid.infer.bench.machine import measure_machine
 from hybrid.infer.bench.tables import duration, markdown_table
+from hybrid.infer.loading.options import Precision
 from hybrid.infer.pictures.processors import processor_of
 from hybrid.infer.program.threads import default_threads
 from hybrid.infer.towers.loading import load_tower
@@ -41,6 +45,7 @@ sys.path.append(str(ROOT / "tests"))
 
 import random_towers  # noqa: E402
 
+LOADING = 0.2  # CPU seconds: from 0.05 to 0.23
 PICTURES = ((512, 512), (2000, 1500))
 TOKENIZER = ROOT / "tests" / "data" / "checkpoints" / "mamba-bf16"
 BASE = {"hidden_size": 768, "intermediate_size": 3072}
@@ -96,14 +101,11 @@ class Runs:
     def __init__(self, run: Callable[[], float]) -> None:
         self.run, self.all, self.quiet = run, list[float](), list[float]()
 
-    def again(self, patience: float) -> None:
-        """Runs once, after waiting at most `patience` seconds for others to end."""
-        end = time.monotonic() + patience
-        while time.monotonic() < end and busy_now(0.3):
-            pass
+    def again(self, always: bool) -> None:
+        """Runs once. always: others do not disturb it."""
         with Watch() as watch:
             self.all.append(self.run())
-        if watch.usage is None or watch.usage.others <= MOST_OTHERS:
+        if always or watch.usage is None or watch.usage.others <= MOST_OTHERS:
             self.quiet.append(self.all[-1])
 
     @property
@@ -116,27 +118,30 @@ class Runs:
 
 
 class Ours:
-    """A loaded tower and a picture."""
+    """A loaded tower and a picture. clock: in seconds."""
 
-    def __init__(self, tower: Path, size: tuple[int, int], n_threads: int) -> None:
+    def __init__(
+        self, tower: Path, size: tuple[int, int], n_threads: int, precision: Precision, clock: Callable[[], float]
+    ) -> None:
+        self.clock = clock
         self.rgb = np.asarray(picture(size))
         with GGUFFile.open(tower) as file:
             self.make = processor_of(file)
-        self.loaded = load_tower(tower, n_threads=n_threads)
+        self.loaded = load_tower(tower, n_threads=n_threads, precision=precision)
         self.patches = self.make.pixels(self.rgb)
         self.loaded.see(self.patches)  # compiles
 
     def cut(self) -> float:
         """Seconds from pixels to patches."""
-        start = time.perf_counter()
+        start = self.clock()
         self.make.pixels(self.rgb)
-        return time.perf_counter() - start
+        return self.clock() - start
 
     def encode(self) -> float:
         """Seconds of the tower."""
-        start = time.perf_counter()
+        start = self.clock()
         self.loaded.see(self.patches)
-        return time.perf_counter() - start
+        return self.clock() - start
 
 
 def picture(size: tuple[int, int]) -> Image.Image:
@@ -147,15 +152,22 @@ def picture(size: tuple[int, int]) -> Image.Image:
     return Image.fromarray(((ramp + noise) % 256).astype(np.uint8))
 
 
-def peer(folder: Path, text: Path, tower: Path, image: Path, n_threads: int) -> float:
-    """Seconds that llama-mtmd-cli takes to encode a picture."""
+def peer(folder: Path, text: Path, tower: Path, image: Path, n_threads: int, *, cpu: bool) -> float:
+    """Seconds that llama-mtmd-cli takes to encode a picture. cpu: CPU seconds of the program."""
     command = [folder / "llama-mtmd-cli", "-m", text, "--mmproj", tower, "--image", image, "-p", "x", "-n", "1"]
     command += ["-t", n_threads, "--chat-template", "vicuna", "-c", "16384"]
+    before = children_seconds()
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
     found = re.findall(r"encod\w+ (?:done )?in (\d+) ms", done.stdout + done.stderr)
     if not found:
         raise SystemExit(f"llama-mtmd-cli says no time: {(done.stderr or done.stdout)[-400:]}")
-    return sum(map(int, found)) / 1000
+    return children_seconds() - before - LOADING if cpu else sum(map(int, found)) / 1000
+
+
+def children_seconds() -> float:
+    """CPU seconds of the programs that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -166,9 +178,12 @@ def main() -> None:
     parser.add_argument("--weights", default="F16,Q8_0", help="types, with commas")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine before each run")
+    parser.add_argument("--cpu", action="store_true", help="CPU seconds of one thread")
+    parser.add_argument("--exact", action="store_true")
     parser.add_argument("--peer", type=Path, help="folder of llama.cpp's programs")
     args = parser.parse_args()
+    precision: Precision = "exact" if args.exact else "fast"
+    clock, n_threads = (time.thread_time, 1) if args.cpu else (time.perf_counter, args.threads)
     rows = []
     sizes = [tuple(map(int, size.split("x"))) for size in args.pictures.split(",")]
     for name in args.only.split(","):
@@ -180,12 +195,12 @@ def main() -> None:
             for width, height in sizes:
                 picture((width, height)).save(image := folder / "picture.png")
                 for kind in args.weights.split(","):
-                    ours = Ours(files[kind], (width, height), args.threads)
+                    ours = Ours(files[kind], (width, height), n_threads, precision, clock)
                     cut, encode = Runs(ours.cut), Runs(ours.encode)
-                    other = Runs(partial(peer, args.peer, text, files[kind], image, args.threads))
+                    other = Runs(partial(peer, args.peer, text, files[kind], image, n_threads, cpu=args.cpu))
                     for _ in range(args.repetitions):
                         for runs in (cut, encode, *([other] if args.peer else [])):
-                            runs.again(args.patience)
+                            runs.again(args.cpu)
                     ours.loaded.close()
                     size = f"{width}x{height}"
                     row = [name, kind, size, str(len(ours.patches.patches)), str(cut), str(encode)]
@@ -193,7 +208,7 @@ def main() -> None:
                         row += [str(other), f"{other.seconds / (cut.seconds + encode.seconds):.2f}"]
                     rows.append(row)
                     print(*row, file=sys.stderr, flush=True)
-    machine = measure_machine(args.threads)
+    machine = measure_machine(n_threads)
     header = [
         "tower",
         "weights",
@@ -204,7 +219,7 @@ def main() -> None:
         *(["llama.cpp", "times"] if args.peer else []),
     ]
     print(markdown_table(header, rows), end="")
-    print(f"{machine.cpu}, {machine.isa}, {args.threads} threads")
+    print(f"{machine.cpu}, {machine.isa}, {n_threads} threads{', CPU time' if args.cpu else ''}")
 
 
 if __name__ == "__main__":
