@@ -40,7 +40,7 @@ def rerank(
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Show the best N documents; 0: all.")] = 0,
     instruction: Annotated[
         str | None,
-        typer.Option("--instruction", help="What is asked of a document, for models that read an instruction."),
+        typer.Option("--instruction", help="The demand on a document, for models that read an instruction."),
     ] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut documents that are too long, instead of stopping with an error.")

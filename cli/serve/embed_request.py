@@ -44,7 +44,7 @@ class EmbedFields(Strict):
     ] = False
     truncate_prompt_tokens: Annotated[
         Annotated[int, Field(ge=1)] | Literal[-1] | None,
-        Field(description="Texts lose their ends after so many tokens; -1: after the context's."),
+        Field(description="Texts keep at most this number of tokens; -1: as many as the context has."),
     ] = None
 
     def unheeded(self) -> Iterator[tuple[str, str]]:

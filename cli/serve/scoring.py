@@ -18,7 +18,7 @@ from .errors import RequestError
 class RankQuery:
     """A query and its documents.
 
-    instruction  what is asked of a document; None: as the model was trained
+    instruction  the demand on a document; None: as the model was trained
     truncate     too long documents lose their ends; otherwise they are errors
     """
 

@@ -35,7 +35,7 @@ class EmbedPrompts:
 
     @classmethod
     def read(cls, gguf: GGUFFile) -> "EmbedPrompts":
-        """Those of an open file. FormatError: a key has a wrong value."""
+        """The prompts of an open file. FormatError: a key has a wrong value."""
         names, texts, default = _strings(gguf, NAMES), _strings(gguf, TEXTS), gguf.get(DEFAULT, None)
         if len(names) != len(texts) or len(set(names)) < len(names):
             raise wrong(gguf, TEXTS, texts, f"a text for each of the {len(names)} different names in {NAMES}")

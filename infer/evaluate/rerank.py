@@ -108,7 +108,7 @@ def scores(
 ) -> np.ndarray:
     """The score of each document, f64 [n]: log odds that it answers the query.
 
-    instruction  what is asked of a document, for models that read one; None: as the model was trained
+    instruction  the demand on a document, for models that read one; None: as the model was trained
     """
     if not documents:
         return np.zeros(0)

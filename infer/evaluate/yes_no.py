@@ -37,7 +37,7 @@ _FIELD = re.compile(r"{(instruction|query|document)}")
 
 
 def prompt_of(gguf: GGUFFile) -> str | None:
-    """The prompt of a causal reranker; None: the model is none.
+    """The prompt of a causal reranker; None: the model is not a reranker.
 
     A file says so by its prompt, as llama.cpp writes it, or by its name.
     """

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import random_checkpoints
 from end_to_end.interrupted import check_said, contents, parts_and_adapter
+from random_rerankers import causal
 from seeing_models import pixels, png
 
 from hybrid.quant.imatrix import Imatrix
@@ -57,6 +59,7 @@ COMMANDS = {
     "perplexity": ("perplexity {q8_0} -f {prose} -c 64 -b 64 --chunks 3", "computing"),
     "base": ("perplexity {q8_0} -f {prose} -c 64 -b 64 --chunks 3 --kl-divergence-base {out}", "computing complete"),
     "embed": ("embed {q8_0} -f {lines} -o {out} --npy", "complete"),
+    "rerank": ("rerank {reranker} -p Who? {lines} {lines} {lines}", "computing"),
     "bench": ("bench {q8_0} -p 16 -n 4 -r 1 --no-start", "computing"),
     "run": ("run {q8_0} -p State -n 8 -c 64 --state {out}", "computing complete"),
     "run --image": ("run {seeing} --image {picture} -p What? -n 8 -c 64 --state {out}", "looking seen computing"),
@@ -70,6 +73,7 @@ def words(
     small_checkpoint: Path,
     prose: Path,
     files_of_eyes: tuple[Path, Path],
+    data_dir: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, str]:
     """The values of the placeholders in COMMANDS."""
@@ -87,6 +91,7 @@ def words(
         "lines": str(folder / "lines.txt"),
         "seeing": str(files_of_eyes[0]),
         "picture": str(folder / "a.png"),
+        "reranker": str(causal(random_checkpoints.CONFIGS["qwen3"], folder / "reranker", data_dir)),
     }
 
 

@@ -15,7 +15,7 @@ from ..scoring import RankQuery
 from ..served import Served
 from .asked import TextOrObject, scored, text_of, usage_of
 
-INSTRUCTION = "What is asked of a document, for models that read an instruction; otherwise it has no effect."
+INSTRUCTION = "The demand on a document, for models that read an instruction; otherwise it has no effect."
 
 
 class RerankRequest(Strict):

@@ -14,6 +14,7 @@ from hybrid.cli.serve.embedding import ALONE_SECONDS, BESIDE_SECONDS, Embedding
 from hybrid.infer.answers.batch.service import BusyError
 from hybrid.infer.evaluate.embed_reading import EmbedReading
 from hybrid.infer.evaluate.pooling import Pooling
+from hybrid.infer.loading.dense import Dense
 
 SECONDS = 0.001  # that a token takes
 
@@ -44,7 +45,7 @@ class FakeReading(EmbedReading):
     """Texts as numbers of tokens; logs what was read."""
 
     def __init__(self, ids: Sequence[Sequence[int]], log: list[tuple[int, int]]) -> None:
-        super().__init__(Pooling.LAST, ids)
+        super().__init__(Pooling.LAST, ids, Dense(()))
         self.log, self.at, self.closed = log, 0, False
 
     @property

@@ -1,5 +1,6 @@
 """Logits of a few tokens: the same bits as among all logits."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import random_checkpoints
 from hybrid.convert import convert
 from hybrid.infer import LoadedModel, Work
 from hybrid.infer.engine.chosen_logits import MOST_ROWS, ChosenLogits
+from hybrid.infer.program.operands import LowRank
+from hybrid.quant.ggml.errors import UnsupportedError
 
 ROTATED = Path(__file__).resolve().parents[3] / "data" / "rotated"
 
@@ -36,3 +39,11 @@ def compare(path: Path) -> None:
         few = ChosenLogits(model.engine, chosen)(rows)
     assert every is not None and few.shape == (len(ids), len(chosen))
     assert (few == every[:, chosen]).all() and np.ptp(few) > 0.1
+
+
+def test_an_adapter_of_the_output_is_refused() -> None:
+    with LoadedModel.load(ROTATED / "v1" / "model-ptq1_0.gguf", n_ctx=16) as model:
+        net = model.engine.network
+        net.output = replace(net.output, adapters=LowRank(0, 1, 1))
+        with pytest.raises(UnsupportedError, match="an adapter changes the output matrix"):
+            ChosenLogits(model.engine, [1])
