@@ -117,6 +117,8 @@ def serve(
         )
         with _routed(given, told, memory, many, is_one=is_one) as router:
             _announce(told, router, capacity, where)
+            if not is_one and keeping.state_dir is None:
+                console.note("without --state-dir, a model that makes room forgets its texts")
             _run(router, listener, told, times.grace)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -194,3 +194,22 @@ def test_a_folder_with_a_broken_file(files: dict[str, Path], small: dict[str, Pa
         assert server.states() == {"broken": "failed", "good": "loaded", "later": "loaded"}
     finally:
         server.close()
+
+
+def test_what_is_refused(small: dict[str, Path], tmp_path: Path, refused: Callable[..., str]) -> None:
+    model, settings = small["q8_0"], tmp_path / "m.toml"
+    settings.write_text(f'[one]\nmodel = "{model}"\nctxx = 5\n')
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / model.name).symlink_to(model)
+    for arguments, says in (
+        ((model, tmp_path / "other" / model.name), f"are both named {model.stem}. Name one of them: NAME="),
+        ((model, tmp_path / "none.gguf"), "none.gguf: no such file or folder"),
+        (("--models-dir", tmp_path / "none"), "none cannot be read: No such file or directory"),
+        (("--models-file", tmp_path / "none.toml"), "none.toml"),
+        (("--models-file", settings), "m.toml [one]: ctxx is not known. Did you mean ctx?"),
+        ((model, f"b={model}", "--alias", "c"), "--alias is about one model, and several are served"),
+        ((model, f"b={model}", "--lora", model), "--lora is about one model"),
+        ((model, "--memory", "much"), "--memory much: expected a size"),
+        ((model, "--idle", "soon"), "--idle soon: expected a time like 90s, 10m or 2h"),
+    ):
+        assert says in refused("serve", *arguments, "--port", 0, code=2), arguments
