@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +34,7 @@ WORDS = """state space model memory attention token layer reads keeps forgets wr
 stone bread letter window answer question machine garden winter music""".split()  # noqa: SIM905
 CHECKED = 50  # every so many answers are asked again alone
 WAIT = 600.0
+WINDOW = 8.0  # seconds of a stream whose rate is measured
 LONG = 4000  # tokens of the prompt that is read beside a stream
 
 
@@ -190,19 +191,21 @@ async def gaps(server: Running, names: Sequence[str]) -> None:
 
 
 async def both_rates(http: httpx.AsyncClient, first: str, last: str) -> None:
-    """Rates of generation, each alone and both at once."""
+    """Rates of generation, each alone and both at once, in windows of the same length."""
 
     async def rate(name: str) -> float:
         times: list[float] = []
-        await stream(http, name, 200, times)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WINDOW):
+                await stream(http, name, 6000, times)
         return (len(times) - 1) / (times[-1] - times[0])
 
-    alone_rates = [await rate(first), await rate(last)]
-    shares = []
+    shares, alone_rates = [], list[list[float]]()
     for _ in range(3):
+        alone_rates.append([await rate(first), await rate(last)])
         together = await asyncio.gather(rate(first), rate(last))
-        shares.append(sum(a / b for a, b in zip(together, alone_rates, strict=True)))
-    told = ", ".join(f"{value:.1f}" for value in alone_rates)
+        shares.append(sum(a / b for a, b in zip(together, alone_rates[-1], strict=True)))
+    told = ", ".join(f"{statistics.median(rates):.1f}" for rates in zip(*alone_rates, strict=True))
     print(f"answers at once: {told} tokens/s alone; together {statistics.median(shares):.2f} of taking turns")
 
 
