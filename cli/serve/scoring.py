@@ -50,7 +50,7 @@ class PairScoring:
         made: list[Pairs] = []
         for each in questions:
             documents = [text[:longest] if each.truncate else text for text in each.documents]
-            if (most := max(map(len, [each.query, *documents]))) > longest:
+            if (most := max(map(len, [each.query, each.instruction or "", *documents]))) > longest:
                 raise RequestError(f"a text has {most} characters, the context {longest} at most", param="documents")
             pairs = self.reranker.pairs(each.query, documents, instruction=each.instruction, truncate=each.truncate)
             made.append(pairs)
