@@ -30,9 +30,11 @@ class RankQuery:
 
 @dataclass(frozen=True, eq=False)
 class QueryScores:
-    """Log odds of each document, f64 [n]; the tokens of all pairs; indexes of documents that were cut."""
+    """The scores of each document, f64 [n], and what clients expect of them; the tokens of all pairs; indexes of
+    documents that were cut."""
 
     scores: np.ndarray
+    relevance: np.ndarray
     n_tokens: int
     truncated: tuple[int, ...]
 
@@ -63,7 +65,8 @@ class PairScoring:
         for each in pairs:
             reading = self.reranker.begin(each)
             await self.embedding.read(reading)
-            found.append(QueryScores(reading.scores(), each.n_tokens, each.truncated))
+            scores = reading.scores()
+            found.append(QueryScores(scores, self.reranker.relevance(scores), each.n_tokens, each.truncated))
         return found
 
 
