@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, shown
-from hybrid.quant.ggml.prompt_keys import DEFAULT, DIMENSIONS, NAMES, TEXTS
+from hybrid.quant.ggml.prompt_keys import DEFAULT, DIMENSIONS, NAMES, SKIPPED, TEXTS
 from hybrid.quant.ggml.types import ValueType
 
 from .checkpoint import Checkpoint, Config
@@ -21,6 +21,8 @@ def prompt_keys(checkpoint: Checkpoint, config: Config) -> Iterator[KeyValue]:
     prompts: Any = settings.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise CheckpointError(f"{FILE}: prompts is {shown(prompts)}, expected a text for each name.")
+    marks = {"query": settings.get("query_prefix"), "document": settings.get("document_prefix")}  # of ColBERT models
+    prompts = {**{name: mark for name, mark in marks.items() if isinstance(mark, str)}, **prompts}
     default = settings.get("default_prompt_name")
     if default is not None and default not in prompts:
         raise CheckpointError(f"{FILE}: default_prompt_name is {shown(default)}, which prompts does not name.")
@@ -29,6 +31,11 @@ def prompt_keys(checkpoint: Checkpoint, config: Config) -> Iterator[KeyValue]:
         yield TEXTS, list(prompts.values()), None
         if default is not None:
             yield DEFAULT, default, None
+    words: Any = settings.get("skiplist_words") or []
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise CheckpointError(f"{FILE}: skiplist_words is {shown(words)}, expected texts.")
+    if words:
+        yield SKIPPED, words, None
     lengths: Any = config.get("matryoshka_dimensions")
     if lengths is None:
         return

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import random_checkpoints
+from retrieval_checkpoints import write_modules
 
 from hybrid.convert import convert
 
@@ -47,3 +48,12 @@ def encoder(folder: Path, data_dir: Path, *labels: str, **config: Any) -> Path:
     path = folder / "encoder.gguf"
     convert(source, path, tokenizer=data_dir / "tokenizers" / "wordpiece")
     return path
+
+
+def colbert(folder: Path, data_dir: Path, **settings: object) -> Path:
+    """An encoder that makes a vector of every token. settings: of config_sentence_transformers.json."""
+    source = random_checkpoints.write(random_checkpoints.ENCODERS["lfm2-bidirectional"], folder / "model")
+    write_modules(source, (60, 12), bias=True)
+    (source / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    convert(source, folder / "colbert.gguf", outtype="f32", tokenizer=data_dir / "tokenizers" / "wordpiece")
+    return folder / "colbert.gguf"

@@ -69,7 +69,6 @@ def rerank(
     if not given:
         raise UsageError(f"there is no document in {', '.join(map(text_options.name_of, documents))}.")
     path = models.resolve(model, console.SCREEN)
-    from hybrid.infer.evaluate.rerank import relevance
     from hybrid.infer.evaluate.reranker_file import RerankerFile
 
     start = time.perf_counter()
@@ -81,9 +80,9 @@ def rerank(
         pairs = reranker.pairs(query, [each.text for each in given], instruction=instruction, truncate=truncate)
         with console.ProgressBar("reading", "tokens") as progress:
             found = reranker.scores(pairs, progress=progress.step)
+        scores = reranker.relevance(found)
         models.note_numa(reranker, console.SCREEN)
         name = str(reranker.gguf.get("general.name", "") or path.stem)
-    scores = relevance(found)
     best = sorted(range(len(given)), key=lambda i: (-found[i], i))[: top or None]
     if as_json:
         results = [

@@ -135,7 +135,7 @@ class EncoderModel:
         if self.embedder.makes_embeddings:
             return ""
         if self.scorer is None:
-            return "it makes a vector of every token, which no route returns: start the server with a pooling"
+            return "it makes a vector of every token, not of a text: use /v1/rerank, or start the server with a pooling"
         use = "/v1/rerank" if self.scorer.ranks else "/classify"
         return f"it scores texts and makes no embeddings: use {use}"
 

@@ -30,9 +30,11 @@ class RankQuery:
 
 @dataclass(frozen=True, eq=False)
 class QueryScores:
-    """Log odds of each document, f64 [n]; the tokens of all pairs; indexes of documents that were cut."""
+    """The scores of each document, f64 [n], and what clients expect of them; the tokens of all pairs; indexes of
+    documents that were cut."""
 
     scores: np.ndarray
+    relevance: np.ndarray
     n_tokens: int
     truncated: tuple[int, ...]
 
@@ -50,7 +52,7 @@ class PairScoring:
         made: list[Pairs] = []
         for each in questions:
             documents = [text[:longest] if each.truncate else text for text in each.documents]
-            if (most := max(map(len, [each.query, *documents]))) > longest:
+            if (most := max(map(len, [each.query, each.instruction or "", *documents]))) > longest:
                 raise RequestError(f"a text has {most} characters, the context {longest} at most", param="documents")
             pairs = self.reranker.pairs(each.query, documents, instruction=each.instruction, truncate=each.truncate)
             made.append(pairs)
@@ -63,7 +65,8 @@ class PairScoring:
         for each in pairs:
             reading = self.reranker.begin(each)
             await self.embedding.read(reading)
-            found.append(QueryScores(reading.scores(), each.n_tokens, each.truncated))
+            scores = reading.scores()
+            found.append(QueryScores(scores, self.reranker.relevance(scores), each.n_tokens, each.truncated))
         return found
 
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.engine.applied import Applied
+from hybrid.infer.evaluate.late_interaction import LateInteraction
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
@@ -62,6 +63,8 @@ class Served:
             self.embedding = Embedding(self.service, self.model)
             if (scorer := self.model.scorer) is not None and scorer.ranks:
                 self.scoring = PairScoring(self.embedding, scorer)
+            elif self.model.embedder.by_token:
+                self.scoring = PairScoring(self.embedding, LateInteraction(self.model.embedder))
             return
         model, settings = self.answers.model, self.settings
         if model.cache is not None:

@@ -8,7 +8,7 @@ from .embed import Embedder
 from .embed_reading import EncoderReading
 from .pairs import Scored
 from .pooling import scored_pooling
-from .rerank import Pairs, finite, ranking, ranks
+from .rerank import ByLogOdds, Pairs, finite, ranking, ranks
 
 
 class TextScorer:
@@ -35,7 +35,7 @@ class TextScorer:
         return TextScoreReading(self, pairs)
 
 
-class CrossEncoder(TextScorer):
+class CrossEncoder(ByLogOdds, TextScorer):
     """A `Reranker`: an encoder whose labels rank."""
 
     def pairs(

@@ -12,7 +12,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.metadata import StringArray
-from hybrid.quant.ggml.prompt_keys import DEFAULT, DIMENSIONS, NAMES, TEXTS
+from hybrid.quant.ggml.prompt_keys import DEFAULT, DIMENSIONS, NAMES, SKIPPED, TEXTS
 from hybrid.quant.ggml.reader import GGUFFile
 
 # kinds of texts, as servers call them -> names of prompts, the first of which that the model has is used
@@ -27,11 +27,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 @dataclass(frozen=True)
 class EmbedPrompts:
     """The prompts of one file by name; default: of the one for texts that ask for none. dimensions: lengths of vectors
-    that the model was trained for, besides its own."""
+    that the model was trained for, besides its own; skipped: tokens of documents that have no vector of their own."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None
     dimensions: tuple[int, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, gguf: GGUFFile) -> "EmbedPrompts":
@@ -45,7 +46,7 @@ class EmbedPrompts:
         found = [] if lengths is None else np.asarray(lengths).tolist()
         if not isinstance(found, list) or not all(isinstance(n, int) and n > 0 for n in found):
             raise wrong(gguf, DIMENSIONS, lengths, "lengths of vectors")
-        return cls(dict(zip(names, texts, strict=True)), default, tuple(found))
+        return cls(dict(zip(names, texts, strict=True)), default, tuple(found), tuple(_strings(gguf, SKIPPED)))
 
     def named(self, name: str | None) -> str:
         """The prompt of this name; None: the default, "": no prompt. UsageError: the model has no such prompt."""

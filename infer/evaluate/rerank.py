@@ -21,6 +21,10 @@ from ..loading.options import DEFAULT_UBATCH
 from ..progress import TokenProgress
 
 ANSWERS = ("yes", "no")
+RERANKERS = (
+    "an encoder with a classification head (bge-reranker and other cross-encoders) or with a vector of every token "
+    "(ColBERT), or Qwen3-Reranker"
+)
 
 
 def ranks(labels: Sequence[str]) -> bool:
@@ -101,6 +105,17 @@ class Reranker(Protocol):
 
     def begin(self, pairs: Pairs) -> ScoreReading:
         """Begins to read pairs."""
+
+    def relevance(self, scores: np.ndarray) -> np.ndarray:
+        """Scores as clients expect them, at most 1."""
+
+
+class ByLogOdds:
+    """The part of a `Reranker` whose scores are log odds."""
+
+    def relevance(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities."""
+        return relevance(scores)
 
 
 def scores(

@@ -19,10 +19,10 @@ from ..progress import TokenProgress
 from ..text.tokenizer import load_tokenizer
 from .cross_encoder import CrossEncoder
 from .embed import Embedder
-from .rerank import Pairs, read
+from .late_interaction import LateInteraction
+from .rerank import RERANKERS, Pairs, read, relevance
 from .yes_no import YesNoPrompts, YesNoReranker, prompt_of
 
-NEEDED = "an encoder with a classification head (bge-reranker and other cross-encoders), or Qwen3-Reranker"
 MOST_TOGETHER = 32  # documents that a model reads together
 
 
@@ -46,7 +46,7 @@ class RerankerFile:
         self.path, self._options, self._compiling = Path(path), merged(options, fields), progress
         self.gguf = open_gguf(path)
         arch = self.gguf.get("general.architecture", "")
-        self._encoder: CrossEncoder | None = None
+        self._encoder: CrossEncoder | LateInteraction | None = None
         if encoder_of(self.gguf):
             self._encoder = self._loaded_encoder()
             self.n_ctx = self._encoder.n_ctx
@@ -61,8 +61,14 @@ class RerankerFile:
         self.file_notes, self.numa_note = notes_on(self.gguf, self._family.hparams), ""
         self._prompt, self._prompts = prompt, YesNoPrompts(load_tokenizer(self.gguf), prompt)
 
-    def _loaded_encoder(self) -> CrossEncoder:
+    def relevance(self, scores: np.ndarray) -> np.ndarray:
+        """See `Reranker`."""
+        return relevance(scores) if self._encoder is None else self._encoder.relevance(scores)
+
+    def _loaded_encoder(self) -> CrossEncoder | LateInteraction:
         embedder = Embedder(self.path, self._options, progress=self._compiling)
+        if embedder.by_token:
+            return LateInteraction(embedder)
         if embedder.classifier is None:
             raise self._no_reranker("it makes embeddings only")
         found = CrossEncoder(embedder)
@@ -71,7 +77,7 @@ class RerankerFile:
         return found
 
     def _no_reranker(self, why: str) -> UnsupportedError:
-        return UnsupportedError(f"{self.path.name} scores no documents: {why}. Needed: {NEEDED}.")
+        return UnsupportedError(f"{self.path.name} scores no documents: {why}. Needed: {RERANKERS}.")
 
     def pairs(
         self, query: str, documents: Sequence[str], *, instruction: str | None = None, truncate: bool = False

@@ -21,7 +21,7 @@ from ..runner import Slot, Work
 from ..text.literal_text import BREAK, LiteralText
 from ..text.tokenizer import Tokenizer
 from .pairs import TEMPLATE
-from .rerank import ANSWERS, Pairs, finite, ranking, ranks
+from .rerank import ANSWERS, ByLogOdds, Pairs, finite, ranking, ranks
 
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 # from the model card of Qwen3-Reranker
@@ -128,7 +128,7 @@ def _of_head(model: LoadedModel, head: Classifier) -> Scores:
     return scores
 
 
-class YesNoReranker:
+class YesNoReranker(ByLogOdds):
     """A `Reranker`: a loaded causal model. UnsupportedError: its head has other labels, or its vocabulary no answer."""
 
     def __init__(self, model: LoadedModel, prompt: str = PROMPT) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from http_server import Server
-from random_rerankers import DOCUMENTS, QUERY, encoder
+from random_rerankers import DOCUMENTS, QUERY, colbert, encoder
 
 from hybrid.cli.serve.embedding import EncoderModel, EncoderService
 from hybrid.infer.evaluate.embed import Embedder
-from hybrid.infer.evaluate.rerank import relevance
+from hybrid.infer.evaluate.late_interaction import LateInteraction
+from hybrid.infer.evaluate.rerank import relevance, scores
 
 pytestmark = pytest.mark.exhaustive
 
@@ -120,3 +121,16 @@ def test_refused(server: Server, tmp_path: Path, data_dir: Path) -> None:
     with served(encoder(tmp_path, data_dir, architectures=["BertModel"])) as plain:
         message = plain.error(400, "/classify", {"input": "a"})["message"]
         assert str(message) == "tiny has no labels: /classify needs an encoder with a classification head"
+
+
+def test_late_interaction(tmp_path: Path, data_dir: Path) -> None:
+    """A model with a vector of every token ranks by mean cosines, and makes no embeddings."""
+    path = colbert(tmp_path, data_dir, query_prefix="q: ", document_prefix="d: ")
+    with Embedder(path) as embedder:
+        wanted = scores(LateInteraction(embedder), QUERY, DOCUMENTS)
+    with served(path) as server:
+        found = post(server, "/v1/rerank", query=QUERY, documents=DOCUMENTS)["results"]
+        order = np.argsort(-wanted, kind="stable").tolist()
+        assert found == [{"index": i, "relevance_score": wanted[i]} for i in order]
+        message = server.error(400, "/v1/embeddings", {"input": "a"})["message"]
+        assert "it makes a vector of every token, not of a text: use /v1/rerank" in str(message)

@@ -111,7 +111,12 @@ def test_texts_that_are_too_long(server: Server, wanted: np.ndarray) -> None:
     refused = server.error(400, "/rerank", {"query": QUERY, "documents": ["a", LONG]})
     assert str(refused["message"]).startswith("document 2 is too large: it has ")
     server.error(400, "/rerank", {"query": LONG, "documents": ["a"], "truncate": True})
-    server.error(400, "/rerank", {"query": QUERY, "documents": ["a" * 256 * N_CTX + "a"]})
+    endless = "a" * 256 * N_CTX + "a"
+    for wrong in ({"documents": [endless]}, {"query": endless}, {"instruction": endless}):
+        refused = server.error(400, "/rerank", {"query": QUERY, "documents": ["a"], **wrong})
+        assert f"a text has {len(endless)} characters, the context {len(endless) - 1} at most" in str(
+            refused["message"]
+        )
     for more in ({"truncate": True}, {"truncation": True}, {"truncate_prompt_tokens": -1}):
         answer = post(server, "/rerank", query=QUERY, documents=[DOCUMENTS[0], LONG * 100], raw_scores=True, **more)
         assert answer["usage"]["truncated"] == [1] and answer["usage"]["total_tokens"] > N_CTX

@@ -5,6 +5,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from hybrid.infer.evaluate.rerank import RERANKERS
+
 from ..errors import RequestError
 from ..in_thread import in_thread
 from ..scoring import QueryScores, RankQuery
@@ -13,10 +15,6 @@ from ..streaming import unless_disconnected
 from ..strict import Strict
 from ..time_limit import time_limit
 from ..warning_log import with_warnings
-
-NEEDED = (
-    "needs a reranker: an encoder with a classification head (bge-reranker and other cross-encoders), or Qwen3-Reranker"
-)
 
 
 class TextDocument(Strict):
@@ -37,7 +35,7 @@ async def scored(served: Served, request: Request, questions: Sequence[RankQuery
     """The scores of each question. Ends when the client goes. RequestError: the model is no reranker."""
     scoring = served.scoring
     if scoring is None:
-        raise RequestError(f"{served.name} scores no documents: {request.url.path} {NEEDED}")
+        raise RequestError(f"{served.name} scores no documents: {request.url.path} needs a reranker: {RERANKERS}")
     if served.adapters.named(request.scope.get(NAMED)) is not None:
         raise RequestError("no adapters are chosen for scores: name the model alone", param="model")
     async with time_limit(request, served.settings.timeout).kept():

@@ -6,8 +6,6 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.evaluate.rerank import relevance
-
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
@@ -52,7 +50,7 @@ async def rerank(served: Served, request: Request, body: RerankRequest) -> Respo
     documents = [text_of(each) for each in body.documents or ()] or body.texts or []
     asked = RankQuery(text_of(body.query), documents, body.instruction, body.cuts)
     found = await scored(served, request, [asked])
-    scores = found[0].scores if body.raw_scores else relevance(found[0].scores)
+    scores = found[0].scores if body.raw_scores else found[0].relevance
     best = sorted(range(len(documents)), key=lambda i: (-found[0].scores[i], i))[: body.top_n or None]
     if body.texts is not None:
         texts = {i: {"text": documents[i]} if body.return_text else {} for i in best}

@@ -8,8 +8,6 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.evaluate.rerank import relevance
-
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
@@ -52,9 +50,7 @@ async def score(served: Served, request: Request, body: ScoreRequest) -> Respons
         for query, pairs in groupby(zip(first, second, strict=True), key=lambda pair: pair[0])
     ]  # neighbours with the same query, which is read once
     found = await scored(served, request, questions)
-    scores = [
-        float(value) for each in found for value in (relevance(each.scores) if body.use_activation else each.scores)
-    ]
+    scores = [float(value) for each in found for value in (each.relevance if body.use_activation else each.scores)]
     data = [{"index": i, "object": "score", "score": value} for i, value in enumerate(scores)]
     created = int(time.time())
     return JSONResponse(

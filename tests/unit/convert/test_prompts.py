@@ -31,6 +31,13 @@ def test_from_the_folder_to_the_file(tmp_path: Path, data_dir: Path) -> None:
         assert gguf.metadata["hybrid.prompts.names"].tolist() == [*PROMPTS]
 
 
+def test_marks_of_colbert_models(tmp_path: Path, data_dir: Path) -> None:
+    settings = {"query_prefix": "[Q] ", "document_prefix": "[D] ", "skiplist_words": ["!", "."], "query_length": 32}
+    with open_gguf(converted(tmp_path, data_dir, settings)) as gguf:
+        found = EmbedPrompts.read(gguf)
+        assert found == EmbedPrompts({"query": "[Q] ", "document": "[D] "}, skipped=("!", "."))
+
+
 @pytest.mark.parametrize("settings", [{}, {"prompts": {}}, {"prompts": {"query": "", "document": ""}}])
 def test_a_model_without_prompts(settings: Any, tmp_path: Path, data_dir: Path) -> None:
     with open_gguf(converted(tmp_path, data_dir, settings)) as gguf:
@@ -44,6 +51,7 @@ def test_a_model_without_prompts(settings: Any, tmp_path: Path, data_dir: Path) 
         ({"prompts": ["a"]}, {}, "prompts is .*, expected a text for each name"),
         ({"prompts": {"a": 1}}, {}, "expected a text for each name"),
         ({"prompts": {"a": "b"}, "default_prompt_name": "c"}, {}, "default_prompt_name is c, which prompts does not"),
+        ({"skiplist_words": [1]}, {}, r"skiplist_words is \[1\], expected texts"),
         ({}, {"matryoshka_dimensions": [0]}, r"matryoshka_dimensions is \[0\], expected a list of lengths"),
         ({}, {"matryoshka_dimensions": 64}, "expected a list of lengths"),
     ],
