@@ -198,6 +198,7 @@ class StoredResponses:
     # --- the folder ---
     def _load(self, folder: Path) -> None:
         try:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # models that sleep have not made it yet
             folder.mkdir(mode=0o700, exist_ok=True)
             remove_unfinished(folder, "*")
             found = sorted((path.stat().st_mtime_ns, path) for path in folder.glob("resp_*.json"))
