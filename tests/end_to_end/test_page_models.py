@@ -226,6 +226,8 @@ def test_on_a_phone(browsing: Browsing, server: Household, scheme: str) -> None:
     assert box["y"] + box["height"] <= chat.button.bounding_box()["y"]
     assert chat.page.evaluate(CONTRASTS) == [] and chat.page.evaluate(NAMELESS) == []
     assert chat.page.evaluate("document.documentElement.scrollWidth") <= 360
+    chat.page.evaluate("document.getElementById('model').textContent = 'a-name-without-end-'.repeat(9)")
+    assert chat.button.bounding_box()["y"] == chat.page.locator("#send").bounding_box()["y"], "in one row"
     for part in ("#model", "#models button >> nth=0"):
         assert chat.page.locator(part).bounding_box()["height"] >= 40
 

@@ -26,7 +26,7 @@ export const meant = (id) => entryOf(id) ?? entryOf(stored(CHOSEN)) ?? model.all
 /** Whether it is not loaded. */
 export const isAway = (id) => several() && (entryOf(id)?.state ?? "loaded") !== "loaded";
 
-/** The path of a GET about one model, which does not wake it. */
+/** A path about one model, which does not wake it. */
 export const about = (path, id = model.id) => `${path}?model=${encodeURIComponent(id)}&autoload=false`;
 
 /** Puts the name of who has answered, or what is known instead, into a heading. */
