@@ -67,11 +67,12 @@ class FakeEyes:
         self.chat = chat
         page = chat.page
 
-        def props(route: Any) -> None:
+        def models(route: Any) -> None:
             told = route.fetch().json()
-            route.fulfill(json=told | {"modalities": {"vision": vision, "video": False, "audio": False}})
+            told["data"][0]["architecture"]["input_modalities"] = ["text", "image"] if vision else ["text"]
+            route.fulfill(json=told)
 
-        page.context.route("**/props", props)
+        page.context.route("**/v1/models", models)
         page.context.route(
             ANSWERS, lambda route: route.fulfill(body=self._answer(route), content_type="text/event-stream")
         )

@@ -14,6 +14,7 @@ from . import errors
 from .client import asked_by
 from .errors import RequestError
 from .fail_fast import loads
+from .models.entry import ModelEntry
 from .models.router import ModelRouter
 from .request_log import record_of
 from .served import NAMED, SERVED, Served
@@ -21,6 +22,7 @@ from .strict import Strict
 from .time_limit import time_limit
 
 SMALL_BODY = 64 << 10
+AUTOLOAD = "autoload"  # in a query, llama-server's: false: the request loads no model
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Endpoint:
     paths       equivalent paths; the first one is documented
     handler     called with (served, request), and the body if there is a schema; its exceptions become error responses
     of_server   the handler is called with the router of all models instead of one model
+    only_looks  a request loads no model: the handler is called with the entry of a model that is not loaded
     schema      of the JSON body; None: a GET without a body
     of_encoders whether the route exists for encoders also
     query       parameters of the query by name, as in OpenAPI
@@ -46,6 +49,7 @@ class Endpoint:
     method: str = "GET"
     of_encoders: bool = False
     of_server: bool = False
+    only_looks: bool = False
     media: str = "application/json"
     streams: str = "text/event-stream"
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -71,11 +75,15 @@ class Endpoint:
                 raise
             return response
 
-    async def _model(self, router: ModelRouter, request: Request, body: Strict | None) -> Served:
-        """The model that the body or the query names, loaded."""
+    async def _model(self, router: ModelRouter, request: Request, body: Strict | None) -> Served | ModelEntry:
+        """The model that the body or the query names, loaded; its entry, if the request only looks and it is not."""
         async with time_limit(request, router.settings.timeout).kept():
             name = named(request, body)
-            served = await router.use(request, name)
+            if self.only_looks and not router.is_ready(entry := router.find(name)):
+                return entry
+            loads = request.query_params.get(AUTOLOAD) not in ("false", "0")
+            counts = not self.only_looks and (loads or request.method != "GET")
+            served = await router.use(request, name, loads=loads, counts=counts)
         canonical = router.canonical(served, name)
         request.scope[SERVED], request.scope[NAMED] = served, canonical
         if canonical != name and served.adapters.names and body is not None:

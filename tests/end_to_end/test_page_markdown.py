@@ -73,7 +73,7 @@ def page(shared: tuple[Browsing, Any]) -> Iterator[Page]:
       window.ran = 0;
       const style = document.createElement("link");
       style.rel = "stylesheet";
-      style.href = "/page/markdown.css";
+      style.href = "/page/message.css";
       const loaded = new Promise((done) => style.addEventListener("load", done));
       document.head.append(style);
       await loaded;

@@ -1,87 +1,19 @@
 """Several models at one address: names, states, memory, texts that come back from disk, and `hybrid ps` and `stop`."""
 
-import asyncio
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from http_server import WAIT, until
+from http_server import until
+from several_models import ASKED, PROMPT, Household, household
 
-from hybrid.cli.commands.serve import GuessingBeside
 from hybrid.cli.main import run
-from hybrid.cli.options.server_options import Capacity, Keeping
-from hybrid.cli.serve.app import create_app
-from hybrid.cli.serve.listening import listen
-from hybrid.cli.serve.models.given import GivenModels
-from hybrid.cli.serve.models.router import ModelRouter
+from hybrid.cli.options.server_options import Keeping
 from hybrid.cli.serve.models.settings_file import ModelTable
-from hybrid.cli.serve.opening import ModelSetup
-from hybrid.cli.serve.running import Server as Listening
-from hybrid.cli.serve.server_settings import ServerSettings
 from hybrid.infer import LoadedModel
-from hybrid.reporting import SILENT
 
-PROMPT = "A recurrent model keeps a state of fixed size, and an attention layer keeps keys and values. " * 4
-ASKED = {"prompt": PROMPT, "max_tokens": 6, "temperature": 0}
 TIGHT = 1  # bytes of memory: each model makes room for the next
-
-
-class Household:
-    """A server of several models in a thread."""
-
-    def __init__(self, given: GivenModels, memory: int | None = None) -> None:
-        self.told: list[str] = []
-        self.router = ModelRouter(
-            given.entries(), given.settings, memory=memory, rescan=given.rescan, tell=self.told.append
-        )
-        self.listener = listen("127.0.0.1", 0, None)
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.server = Listening(create_app(self.router), given.settings.bounds)
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-        self.http = httpx.Client(base_url=self.url, timeout=WAIT)
-
-    async def _run(self) -> None:
-        self.router.begin()
-        await self.server.serve(sockets=[self.listener])
-        await self.router.close()
-
-    def close(self) -> None:
-        self.http.close()
-        self.server.should_exit = True
-        self.thread.join(WAIT)
-        self.router.unload_all()
-        self.listener.close()
-
-    def post(self, path: str, **body: Any) -> Any:
-        response = self.http.post(path, json=body)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def get(self, path: str) -> Any:
-        return self.http.get(path).json()
-
-    def text(self, model: str) -> str:
-        text: str = self.post("/v1/completions", model=model, **ASKED)["choices"][0]["text"]
-        return text
-
-    def states(self) -> dict[str, str]:
-        return {one["id"]: one["state"] for one in self.get("/v1/models")["data"]}
-
-
-def household(names: list[str], folder: Path | None = None, memory: int | None = None, **more: Any) -> Household:
-    setup = ModelSetup(None, GuessingBeside(), Capacity(parallel=2, queue=4), more.pop("keeping", Keeping()))
-    setup = replace(setup, loading=replace(setup.loading, n_ctx=512))
-    tables = more.pop("tables", ())
-    return Household(GivenModels(names, folder, False, tables, setup, ServerSettings(**more), None, SILENT), memory)
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +78,24 @@ def test_a_request_chooses(both: Household, alone: dict[str, str], capsys: pytes
     assert both.post("/models/load", model="small")["success"]
     until(lambda: both.states()["small"] == "loaded")
     assert sum("loaded in" in line for line in both.told) == 3 and "small sleeps" in both.told
+
+
+def test_questions_about_a_model_that_sleeps(both: Household) -> None:
+    """They load nothing. Its costs are unknown; a route that needs the model refuses, if the query says so."""
+    body = {"model": "small", "conversations": [{"messages": [{"role": "user", "content": "a"}]}] * 2}
+    assert both.post("/page/costs", **body)["costs"] == [{"unknown": "asleep", "on_disk": False}] * 2
+    for path in ("/props", "/slots", "/v1/conversations"):
+        for no in ("false", "0"):
+            refused = both.http.get(f"{path}?model=small&autoload={no}")
+            assert refused.status_code == 400
+            assert refused.json()["error"]["message"] == "small is asleep, and this request loads no model"
+    refused = both.http.post("/v1/completions?autoload=false", json={"model": "small", **ASKED})
+    assert refused.status_code == 400 and both.states() == {"big": "asleep", "small": "asleep"}
+    assert both.http.post("/page/costs", json={**body, "model": "smal"}).status_code == 404
+    assert both.get("/slots?model=small&autoload=true")[0]["id"] == 0
+    assert both.get("/slots?model=small&autoload=false")[0]["id"] == 0
+    told = {one["id"]: one for one in both.get("/v1/models")["data"]}
+    assert told["small"]["chat_template"] is True and "chat_template" not in told["big"]
 
 
 def test_models_at_the_same_time(both: Household, alone: dict[str, str]) -> None:

@@ -38,6 +38,7 @@ class ModelEntry:
     opener    loads the model, with notes about that; the context's end unloads it
     pinned    it makes no room for others, and does not fall asleep
     idle      seconds without a request after which it falls asleep; None: never
+    keeps     its texts are on disk while it sleeps
     why       of a failure
     n_users   requests in progress that use it; waiting: that wait for it to be loaded
     leaves    it makes room for another model: new requests wait until it is loaded again
@@ -50,6 +51,7 @@ class ModelEntry:
     adapters: tuple[str, ...] = ()
     pinned: bool = False
     idle: float | None = None
+    keeps: bool = False
     served: Served | None = None
     why: str = ""
     n_users: int = 0

@@ -114,7 +114,8 @@ class GivenModels:
             opened, setup, named.name, self.settings, tokenizer=KeptTokenizer()
         )
         adapters = tuple(each.name for each in setup.loading.adapters() if each.name)
-        entry = ModelEntry(named.name, named.path, opener, adapters=adapters, idle=self.idle)
+        keeps = setup.keeping.state_dir is not None
+        entry = ModelEntry(named.name, named.path, opener, adapters=adapters, idle=self.idle, keeps=keeps)
         if table is not None:
             entry.aliases, entry.pinned = table.aliases, table.pinned
             entry.idle = self.idle if table.idle is None else table.idle

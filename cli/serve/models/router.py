@@ -146,10 +146,17 @@ class ModelRouter:
         return name if entry is None or name is None else entry.canonical(name) or name
 
     # --- use ---
-    async def use(self, request: Request, name: str | None) -> Served:
+    async def use(self, request: Request, name: str | None, *, loads: bool = True, counts: bool = True) -> Served:
         """The model of a request until its end (`release`), loaded if it was asleep. RequestError: there is no such
-        model, or it does not load. ClientDisconnect: the client left while the request waited."""
+        model, or it does not load. ClientDisconnect: the client left while the request waited.
+
+        loads   whether a model that is not loaded is loaded; otherwise the request is refused
+        counts  whether the request keeps the model from falling asleep
+        """
         entry = self.find(name)
+        if not loads and not self.is_ready(entry):
+            now = "making room for another" if entry.leaves else entry.state
+            raise RequestError(f"{entry.name} is {now}, and this request loads no model", param="model")
         served = entry.served
         if served is not None and not served.service.is_open and not self.only:
             await self.unload(entry, wait=False)
@@ -158,14 +165,19 @@ class ModelRouter:
             entry.n_users += 1
         else:
             served = await self._waited(entry, request)
-        request.scope.setdefault(USED, []).append(entry)
+        request.scope.setdefault(USED, []).append((entry, counts))
         return served
+
+    def is_ready(self, entry: ModelEntry) -> bool:
+        """Whether a request for this model waits for no load."""
+        return entry.served is not None and (self.only or (entry.served.service.is_open and not entry.leaves))
 
     def release(self, scope: Scope) -> None:
         """Ends the use of models by a request."""
-        for entry in scope.pop(USED, ()):
+        for entry, counts in scope.pop(USED, ()):
             entry.n_users -= 1
-            entry.last_used = time.monotonic()
+            if counts:
+                entry.last_used = time.monotonic()
         self._freed.set()
 
     def hold(self, scope: Scope) -> Callable[[], None]:

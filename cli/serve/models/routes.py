@@ -34,11 +34,12 @@ def _entry(router: ModelRouter, entry: ModelEntry) -> dict[str, Any]:
         model, is_encoder, sees = served.model, served.is_encoder, served.sees
         meta = {"n_vocab": model.n_vocab, "n_ctx": model.n_ctx, "n_ctx_train": model.n_ctx_train}
         meta |= {"n_params": model.n_params, "size": model.n_bytes}
+        more = {} if is_encoder else {"chat_template": served.maker.template is not None}
     else:
-        is_encoder, sees = facts.is_encoder, facts.sees
+        is_encoder, sees, more = facts.is_encoder, facts.sees, {}
         meta = {"n_vocab": facts.n_vocab, "n_ctx_train": facts.n_ctx_train}
         meta |= {"n_params": facts.n_params, "size": facts.nbytes}
-    why = entry.why or facts.trouble
+    why = entry.why or facts.trouble if entry.state in (State.ASLEEP, State.FAILED) else ""
     status: dict[str, Any] = {"value": VALUES[entry.state]}
     if why:
         status |= {"failed": True, "why": why}
@@ -59,6 +60,7 @@ def _entry(router: ModelRouter, entry: ModelEntry) -> dict[str, Any]:
         "pinned": entry.pinned,
         "requests": entry.n_users + len(entry.waiting),
         "memory": entry.measured,
+        **more,
     }
 
 

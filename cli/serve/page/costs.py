@@ -3,7 +3,9 @@
     {"conversations": [{"messages": [...]}, ...]}  ->  {"costs": [{"tokens": 900, "reused": 812, "read": 88}, ...]}
 
 Pictures that several conversations have are sent once: "pictures" has their data URLs by name, and picture:NAME stands
-for one in messages.
+for one in messages. `model` names the model; one that is not loaded stays so, and nothing is known of its costs:
+
+    {"costs": [{"unknown": "asleep", "on_disk": true}]}    on_disk: what it has read comes back from disk
 
 A chat completion with the same fields would report the same figures in `usage` and `timings`. They are looked
 up in the ledger, in memory and on disk, without reading or changing anything. Running answers come first: one
@@ -32,6 +34,7 @@ from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..fields import CacheSalt
 from ..in_thread import in_thread
+from ..models.entry import ModelEntry
 from ..served import Served
 from ..strict import Strict
 
@@ -103,8 +106,11 @@ async def looked_up(service: Service, texts: Sequence[Tokens], owner: bytes = b"
     return found
 
 
-async def costs(served: Served, request: Request, body: CostsRequest) -> Response:
+async def costs(served: Served | ModelEntry, request: Request, body: CostsRequest) -> Response:
     """For each conversation, its tokens and how many would be read."""
+    if isinstance(served, ModelEntry):
+        unknown = {"unknown": served.state, "on_disk": served.keeps}
+        return JSONResponse({"costs": [unknown for _ in body.conversations]})
     asking, prompts = served.client(request, body), list[Tokens | str]()
     for conversation in body.conversations:
         if await request.is_disconnected():
@@ -124,4 +130,4 @@ def _cost(n: int, n_known: int) -> dict[str, Any]:
     return {"tokens": n, "reused": n_known, "read": n - n_known}
 
 
-ENDPOINTS = [post("/page/costs", handler=costs, schema=CostsRequest)]
+ENDPOINTS = [post("/page/costs", handler=costs, schema=CostsRequest, only_looks=True)]

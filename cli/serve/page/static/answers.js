@@ -1,13 +1,30 @@
 /** Answers of the server as nodes of a tree: asked for, taken as they come, stopped. */
 
-import { ApiError, streamChat } from "./api.js";
-import { messageOf } from "./tree.js";
+import { ApiError, costs, streamChat } from "./api.js";
+import { isAway, look, several } from "./model.js";
+import { messageOf, wordsOf } from "./tree.js";
+
+const PROMPT = ["messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort"]; // what changes the prompt
 
 /** What the server is asked for the messages of a path; `settings`: fields of the request; `system`: before them; `urls`: of pictures, by id. */
 export function requestOf(path, { system = "", settings = {}, urls } = {}) {
   const messages = path.map((node) => messageOf(node, urls));
   if (system) messages.unshift({ role: "system", content: system });
   return { ...settings, messages };
+}
+
+/** What going on behind each path would cost with a model; asked: {system, settings}. */
+export async function prices(paths, asked, { model, signal }) {
+  const pictures = [...new Set(paths.flat())].flatMap((node) => node.pictures);
+  const urls = new Map(pictures.map(({ id }) => [id, `picture:${id}`]));
+  const conversations = paths.map((path) => {
+    const request = requestOf(path.filter((each) => wordsOf(each) || each.toolCalls.length), { ...asked, urls });
+    const wanted = Object.fromEntries(PROMPT.filter((name) => name in request).map((name) => [name, request[name]]));
+    if (request.messages.at(-1)?.role === "assistant") wanted.continue_final_message = false;
+    return wanted;
+  });
+  const known = pictures.length ? await (await import("./pictures.js")).known(pictures) : new Map();
+  return costs(conversations, { model, pictures: known, signal });
 }
 
 /** Answers that are being drawn, by the id of their node. */
@@ -25,7 +42,7 @@ export class Answers {
     return this.running.has(id);
   }
 
-  /** What the node is waiting for: {since, progress}; undefined: nothing. */
+  /** What the node is waiting for: {since, progress, loads: the name of a model}; undefined: nothing. */
   state({ id }) {
     return this.running.get(id);
   }
@@ -37,6 +54,8 @@ export class Answers {
   /** Fills a node of the assistant, which may have a beginning: then the server goes on from there. settings: of the request */
   async fill(chat, node, settings) {
     const state = { controller: new AbortController(), since: performance.now(), progress: null };
+    const waits = () => { state.loads = isAway(settings.model) && settings.model; };
+    waits();
     const news = () => {
       node.revision += 1;
       this.onNews(chat, node);
@@ -49,7 +68,10 @@ export class Answers {
     Object.assign(node, { error: null, errorParam: null, finish: null, timings: null, usage: null });
     this.running.set(node.id, state);
     news();
-    const clock = setInterval(() => this.onWait(node), 1000);
+    const clock = setInterval(() => {
+      if (!state.progress && several()) look().then(waits, () => {});
+      this.onWait(node);
+    }, 1000);
     try {
       const pictures = path.flatMap((each) => each.pictures);
       const urls = pictures.length ? await (await import("./pictures.js")).urlsOf(pictures) : null;

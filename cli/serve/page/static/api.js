@@ -51,13 +51,13 @@ async function refusal(response) {
 /** The JSON of a GET. */
 export const get = async (path) => (await call(path)).json();
 
-/** What going to each of these conversations would cost: [{tokens, reused, read} | {error}]. Each has what changes a prompt; pictures: data URLs by the id that stands for them in "picture:ID". */
-export async function costs(conversations, { pictures, signal } = {}) {
+/** What going to each of these conversations would cost: [{tokens, reused, read} | {error} | {unknown, on_disk}: the model is not loaded]. Each has what changes a prompt; pictures: data URLs by the id that stands for them in "picture:ID". */
+export async function costs(conversations, { model, pictures, signal } = {}) {
   const found = [];
   for (let at = 0; at < conversations.length; at += 16) {
     const part = conversations.slice(at, at + 16);
     const ids = new Set([...JSON.stringify(part).matchAll(/"picture:([\w-]+)"/g)].map(([, id]) => id));
-    const body = { conversations: part, pictures: Object.fromEntries([...pictures].filter(([id]) => ids.has(id))) };
+    const body = { model, conversations: part, pictures: Object.fromEntries([...pictures].filter(([id]) => ids.has(id))) };
     const response = await call("page/costs", { method: "POST", body, signal });
     found.push(...(await response.json()).costs);
   }

@@ -1,15 +1,14 @@
 /** The chat: which conversation is shown, and what the person does with it. */
 
-import { get } from "./api.js";
 import { Answers } from "./answers.js";
 import { Composer } from "./composer.js";
 import { ConversationView } from "./conversation_view.js";
 import { byId, el, icon, iconButton, said, tokens } from "./dom.js";
-import { showGauge } from "./gauge.js";
 import { History } from "./history.js";
-import { model, setName } from "./model.js";
+import { CHOSEN, isAway, look, meant, model, setName, several, showGauge } from "./model.js";
 import { Panels } from "./panels.js";
 import { Settings } from "./settings.js";
+import { store } from "./storage.js";
 import { Tree, newId, textOf, wordsOf } from "./tree.js";
 
 const PROBABILITIES = { logprobs: true, top_logprobs: 8 };
@@ -76,7 +75,7 @@ const composer = new Composer({
 });
 
 function fresh() {
-  return { id: newId(), title: "", tree: new Tree() };
+  return { id: newId(), title: "", model: null, tree: new Tree() };
 }
 
 // --- answers ---
@@ -86,11 +85,12 @@ function ask({ id }) {
 }
 
 function answer(node) {
-  const wanted = { ...settings.request(), ...(withProbabilities && PROBABILITIES) };
+  if (several()) chat.model = node.model = model.id;
+  const wanted = { ...settings.request(), ...(withProbabilities && PROBABILITIES), ...(model.id && { model: model.id }) };
   answers.fill({ ...chat, system: settings.system, shown: chat }, node, wanted);
   show();
   view.end();
-  said("An answer is being written.");
+  said(isAway(model.id) ? `${model.id} is being loaded.` : "An answer is being written.");
 }
 
 function onNews({ shown }, node) {
@@ -101,6 +101,7 @@ function onNews({ shown }, node) {
   if (!answers.isRunning(node)) {
     said(node.error ?? (node.finish === "stopped" ? "Stopped." : `The answer is complete. ${node.content.slice(0, MOST_SPOKEN)}`));
     tree?.show(chat.tree);
+    if (several()) welcome(); // it was loaded, or has failed
   }
   composer.setRunning(runs());
 }
@@ -116,6 +117,7 @@ function stop() {
 function open(other, at) {
   panels.served();
   chat = other;
+  if (several()) setModel();
   const isFound = chat.tree.get(at);
   if (isFound) chat.tree.go(at);
   show();
@@ -199,6 +201,22 @@ function find() {
   byId("history-search").focus();
 }
 
+const asked = () => ({ system: settings.system, settings: settings.request() });
+
+byId("models").addEventListener("toggle", async ({ target, newState }) => {
+  if (newState !== "open") return;
+  const choose = (id) => {
+    target.hidePopover();
+    chat.model = id;
+    store(CHOSEN, id);
+    if (chat.tree.head !== null) history.save(chat);
+    setModel();
+    composer.focus();
+    said(`${id} answers from now on.`);
+  };
+  (await import("./models_menu.js")).fillMenu({ choose, asked, path: () => chat.tree.path(), news: setModel });
+});
+
 async function openTree() {
   const { TreeView } = await import("./tree_view.js");
   const made = tree ?? (await TreeView.of({
@@ -208,7 +226,7 @@ async function openTree() {
       view.follows = false;
       show();
     },
-    asked: () => ({ system: settings.system, settings: settings.request() }),
+    asked,
   }));
   tree ??= made;
   tree.open(chat.tree);
@@ -224,31 +242,35 @@ addEventListener("unhandledrejection", ({ reason }) => {
   byId("spoken").classList.remove("unseen");
 });
 
-/** Who answers here; without a chat template it goes on with texts, which is worth knowing first. */
 async function welcome() {
-  const place = byId("welcome");
   try {
-    const [props, models] = await Promise.all([get("props"), get("v1/models")]);
-    const name = models.data[0].id;
-    setName(name);
-    model.context = props.default_generation_settings.n_ctx;
-    model.eyes = props.modalities?.vision === true;
-    composer.setEyes();
-    showGauge(chat.tree.path());
-    byId("question").placeholder = `Ask ${name}`;
-    place.replaceChildren(
-      el("h2", { text: name }),
-      props.chat_template
-        ? el("p", { text: "It answers from this server, and nothing goes anywhere else. Conversations are kept in this browser." })
-        : el("p", { class: "warn", text: "This model has no chat template: it cannot chat here." }),
-      el("dl", {}, el("div", {}, el("dt", { text: "Context" }), el("dd", { text: tokens(model.context) }))),
-      props.chat_template && el("div", { class: "choices" },
-        ...SAMPLES.map((text) => el("button", { class: "button", type: "button", text, onclick: () => composer.propose(text) }))),
-    );
+    await look();
+    setModel();
   } catch (error) {
-    place.replaceChildren(el("h2", { text: "hybrid" }), el("p", { class: "warn", text: error.message }),
+    byId("welcome").replaceChildren(el("h2", { text: "hybrid" }), el("p", { class: "warn", text: error.message }),
       error.status === 401 ? iconButton("settings", "Enter the key", () => settings.open("key"), { wide: true }) : "");
   }
+}
+
+/** The model of the conversation; without a chat template it goes on with texts: worth knowing first. */
+function setModel() {
+  const { id, status, meta, architecture, chat_template: template } = meant(chat.model);
+  setName(id);
+  model.context = meta.n_ctx ?? meta.n_ctx_train;
+  model.eyes = architecture.input_modalities.includes("image");
+  composer.setModel();
+  showGauge(chat.tree.path());
+  byId("question").placeholder = `Ask ${id}`;
+  const cannot = template === false;
+  byId("welcome").replaceChildren(
+    el("h2", { text: id }),
+    el("p", cannot ? { class: "warn", text: "This model has no chat template: it cannot chat here." }
+      : { text: "It answers from this server, and nothing goes anywhere else. Conversations are kept in this browser." }),
+    status.why ? el("p", { class: "warn", text: `It has failed: ${status.why}` }) : "",
+    el("dl", {}, el("div", {}, el("dt", { text: "Context" }), el("dd", { text: tokens(model.context) }))),
+    cannot ? "" : el("div", { class: "choices" },
+      ...SAMPLES.map((text) => el("button", { class: "button", type: "button", text, onclick: () => composer.propose(text) }))),
+  );
 }
 addEventListener("hybrid-key", welcome);
 welcome();

@@ -80,11 +80,11 @@ function withOthers(record, stored, known) {
 }
 
 /** A conversation as it is kept. Nothing but its messages makes it newer: neither a look at it nor a name. */
-export function recordOf({ id, title, system = "", tree }) {
+export function recordOf({ id, title, system = "", model = null, tree }) {
   const nodes = [...tree.nodes.values()].map((node) => ({ ...node, toolCalls: node.toolCalls.filter(Boolean) }));
   const times = nodes.map((node) => node.created);
   const changed = times.reduce((a, b) => Math.max(a, b), 0);
-  return { id, title, system, created: times[0] ?? changed, changed, nodes, head: tree.head };
+  return { id, title, system, model, created: times[0] ?? changed, changed, nodes, head: tree.head };
 }
 
 /** The oldest first. */

@@ -68,13 +68,14 @@ const node = object({
     cache: maybe(object({ processed: amount, reason: text(1000) })),
   })),
   finish: maybe(text(40)),
+  model: maybe(text(200)),
   error: maybe(text(1000)),
   errorParam: maybe(text(200)),
   status: maybe(amount),
   created: time,
   revision: maybe(amount),
 });
-const chat = object({ id, title: text(200), system: text(), created: time, changed: time, nodes: list(node), head: maybe(id) });
+const chat = object({ id, title: text(200), system: text(), model: maybe(text(200)), created: time, changed: time, nodes: list(node), head: maybe(id) });
 
 /**
  * The conversations of a file, and its pictures.

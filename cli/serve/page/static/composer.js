@@ -1,7 +1,7 @@
 /** Where the next question is written; while an answer is drawn, its button stops it, and Enter sends the text later. */
 
 import { byId, chooser, icon, iconButton, said } from "./dom.js";
-import { model } from "./model.js";
+import { entryOf, isAway, model, several } from "./model.js";
 import { DRAFT, store, storedJson } from "./storage.js";
 
 const withFingers = () => matchMedia("(pointer: coarse)").matches;
@@ -21,7 +21,7 @@ export class Composer {
     this.eyes = [iconButton("picture", "Attach pictures", () => choose("image/*"))];
     if (withFingers()) this.eyes.push(iconButton("camera", "Take a picture", () => choose("image/*", true)));
     this.area.before(iconButton("attach", "Attach text files", () => choose()), ...this.eyes, input);
-    this.setEyes();
+    this.setModel();
     for (const name of ["dragover", "dragleave", "drop"]) addEventListener(name, (event) => this.#given(event, event.dataTransfer));
     addEventListener("paste", (event) => this.#given(event, event.clipboardData));
     for (const name of ["pagehide", "visibilitychange"]) addEventListener(name, () => this.#keep());
@@ -52,10 +52,15 @@ export class Composer {
   }
 
   // --- files and pictures ---
-  /** Whether the model takes pictures has become known. */
-  setEyes() {
+  /** Another model answers, or more is known of it: whether it takes pictures, its state. */
+  setModel() {
     for (const button of this.eyes) button.hidden = !model.eyes;
     this.form.classList.toggle("sees", model.eyes);
+    this.form.classList.toggle("chooses", several());
+    const menu = byId("model");
+    menu.hidden = !several();
+    menu.textContent = isAway(model.id) ? `${model.id} \u00b7 ${entryOf(model.id).state}` : model.id;
+    menu.setAttribute("aria-label", `Model: ${menu.textContent}`);
   }
 
   /** Files over the page, dropped, or pasted: for a question that is edited, or the next one. A text with a picture of itself is a text. */

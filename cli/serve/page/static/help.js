@@ -19,7 +19,7 @@ const KEYS = [
 let dialog = null;
 
 export async function openHelp() {
-  if (!dialog) await style("help");
+  if (!dialog) await style("dialogs");
   dialog ??= document.body.appendChild(
     el("dialog", { class: "help", "aria-labelledby": "help-title" },
       el("header", {}, el("h2", { id: "help-title", text: "Keys" }), iconButton("close", "Close", () => dialog.close())),

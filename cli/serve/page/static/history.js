@@ -12,7 +12,7 @@ const why = (error) => error?.message ?? "the browser refuses it";
 export class History {
   /**
    * @param {Object} doing
-   * - onOpen(chat, at): {id, title, system, tree}; the id of a found message, if any
+   * - onOpen(chat, at): {id, title, system, model, tree}; the id of a found message, if any
    * - onNew(): another is wanted, or the one that is shown has been removed
    * - onRename(chat): it has another title now
    * - onOthers(chat): another tab has added something to it
@@ -153,10 +153,10 @@ export class History {
     const record = this.live.has(id) ? null : await (await this.store).get(id);
     if (!this.live.has(id)) {
       if (!record) throw new Error("it is no longer there");
-      const { title, system, nodes, head } = record;
+      const { title, system, model, nodes, head } = record;
       for (const node of nodes) if (node.role === "assistant") node.finish ??= "stopped";
       this.#knows(record);
-      this.live.set(id, { id, title, system, tree: new Tree(nodes, head) });
+      this.live.set(id, { id, title, system, model, tree: new Tree(nodes, head) });
     }
     return this.live.get(id);
   }

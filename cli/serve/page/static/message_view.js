@@ -126,7 +126,7 @@ export class MessageView {
     if (this.headKey === key) return;
     this.headKey = key;
     const title = el("h2", { id: `h-${node.id}`, text: WHO[node.role] });
-    if (node.role === "assistant") named(title);
+    if (node.role === "assistant") named(title, node.model);
     this.head.replaceChildren(title);
     if (siblings.length < 2) return;
     const to = (step) => () => doing.go(siblings[at + step]);
@@ -157,7 +157,7 @@ export class MessageView {
   }
 
   // --- what stands below ---
-  #waiting({ since, progress }) {
+  #waiting({ since, progress, loads }) {
     const { node } = this;
     if (node.content || node.reasoning || node.toolCalls.length) {
       this.more.replaceChildren(...callCards(node, { running: true }));
@@ -175,7 +175,7 @@ export class MessageView {
       const known = progress.cache ? `, ${count(progress.cache)} of them known` : "";
       this.progress.text.textContent = `Read ${count(progress.processed)} of ${tokens(progress.total)}${known}${late}`;
     } else {
-      this.progress.text.textContent = `Waiting for the server${late}`;
+      this.progress.text.textContent = `${loads ? `${loads} is being loaded` : "Waiting for the server"}${late}`;
     }
   }
 

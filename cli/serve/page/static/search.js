@@ -1,6 +1,6 @@
 /** Search over the stored conversations: all words in one message or in the title, in any case, with or without accents. */
 
-import { el, style } from "./dom.js";
+import { el } from "./dom.js";
 import { textOf } from "./tree.js";
 
 const [BEFORE, AFTER] = [30, 120]; // characters of an excerpt around its match
@@ -23,7 +23,6 @@ export class Search {
 
   /** Reads all conversations; only then anything is found. */
   async #begin(store) {
-    await style("search");
     await (await store).each((record) => this.texts.has(record.id) || this.put(record)); // unless a newer one is there
     this.field.addEventListener("input", () => this.#show());
     this.field.closest(".panel").addEventListener("keydown", (event) => this.#key(event));

@@ -2,6 +2,7 @@
 
 import { get, setKey } from "./api.js";
 import { el, iconButton, style } from "./dom.js";
+import { about, isAway, model } from "./model.js";
 import { FIELDS, MOST } from "./settings_fields.js";
 import { store } from "./storage.js";
 
@@ -10,7 +11,7 @@ const THEME = "hybrid-theme";
 export class SettingsDialog {
   /** @param {Settings} settings what it shows and sets */
   static async of(settings) {
-    await style("settings");
+    await style("dialogs");
     return new SettingsDialog(settings);
   }
 
@@ -111,10 +112,11 @@ export class SettingsDialog {
   /** What the model has, where a field is empty. */
   async #defaults() {
     try {
-      const { default_generation_settings: { params }, chat_template_caps: caps } = await get("props");
+      const props = isAway(model.id) ? {} : await get(about("props"));
+      const { default_generation_settings: { params } = {}, chat_template_caps: caps } = props;
       this.inputs.think.closest(".field").hidden = caps?.supports_thinking === false;
       for (const { name } of FIELDS.filter((field) => field.numeric && field.name !== "seed"))
-        if (params[name] >= 0) this.inputs[name].placeholder = Number(params[name].toPrecision(6));
+        this.inputs[name].placeholder = params?.[name] >= 0 ? Number(params[name].toPrecision(6)) : "";
     } catch {
       // the fields stay empty
     }

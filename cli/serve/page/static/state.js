@@ -2,8 +2,9 @@
 
 import { setKey } from "./api.js";
 import { facts, look, Looks } from "./state_data.js";
-import { byId, count } from "./dom.js";
+import { byId, count, el } from "./dom.js";
 import { bar, duration, figure, make, rate, row, size } from "./state_view.js";
+import { store, stored } from "./storage.js";
 
 const INTERVAL = 1_000; // milliseconds between two looks
 const PATIENT = 5_000; // the same where nothing answers
@@ -23,19 +24,26 @@ const REASONS = {
   asked: "as the request asked",
 };
 
-const looks = new Looks();
+const KEPT = "hybrid-state-model"; // whose state this tab shows
+
+let looks = new Looks();
 let model = null;
 let timer = 0;
+let turn = 0; // of the last look: an earlier one that ends later shows nothing
 
 async function renew() {
   clearTimeout(timer);
+  const own = (turn += 1);
   let wait = INTERVAL;
   try {
-    model ??= await facts();
-    const now = await look(model.encoder);
+    const known = model?.all.length === 1 ? model : await facts(stored(KEPT, "sessionStorage"));
+    const now = await look(known);
+    if (own !== turn) return;
+    model = known;
     looks.add(now);
     show(now);
   } catch (error) {
+    if (own !== turn) return;
     wait = PATIENT;
     fail(error);
   }
@@ -64,13 +72,10 @@ function tell(text, kind) {
 function show(now) {
   const { metrics, slots } = now;
   byId("key-form").hidden = true;
-  byId("state").hidden = false;
   byId("state").classList.remove("stale");
-  byId("model").textContent = model.name;
-  document.title = `${model.name}: state`;
-  const parts = [model.type, `${size(model.size)} of weights`, `context ${count(model.n_ctx)}`];
-  parts.push(`up ${duration(Date.now() / 1000 - now.started)}`);
-  byId("about").textContent = parts.filter(Boolean).join(" · ");
+  showModel(now);
+  byId("state").hidden = !model.loaded.length;
+  if (!model.loaded.length) return;
   const busy = metrics.requests_processing ?? 0;
   tell(busy ? "answering" : "idle", busy ? "busy" : "up");
   showFigures(metrics);
@@ -80,16 +85,40 @@ function show(now) {
   showSums(metrics);
 }
 
+/** Whose state it is; which others there are. */
+function showModel({ started }) {
+  const { all, one, loaded, type } = model;
+  const name = one?.id ?? "All models";
+  byId("model").textContent = name;
+  document.title = `${name}: state`;
+  const parts = [
+    type, one?.status.why, !one && `${loaded.length} of ${all.length} are loaded`,
+    loaded.length && `${size(loaded.reduce((bytes, { meta }) => bytes + meta.size, 0))} of weights`,
+    one?.meta.n_ctx && `context ${count(one.meta.n_ctx)}`, `up ${duration(Date.now() / 1000 - started)}`,
+  ];
+  byId("about").textContent = parts.filter(Boolean).join(" · ");
+  if (!loaded.length) tell(one ? one.state : "no model is loaded", "waiting");
+  const choice = byId("choice");
+  choice.hidden = all.length === 1;
+  const names = ["", ...all.map(({ id }) => id)];
+  if (choice.options.length === names.length && names.every((id, at) => choice.options[at].value === id)) return;
+  choice.replaceChildren(...names.map((value) => el("option", { value, text: value || "All models" })));
+  choice.value = one?.id ?? "";
+}
+
 const last = (values) => values.at(-1) ?? 0;
+
+// not sums, where all models are shown
+const average = (speed = 0) => (model.one ? `${rate(speed)} a second on average` : "");
 
 function showFigures(metrics) {
   figure(byId("drawn"), {
     label: "Drawn", value: rate(last(looks.drawn)), unit: "tokens/s", values: looks.drawn,
-    detail: `${rate(metrics.predicted_tokens_seconds ?? 0)} a second on average`,
+    detail: average(metrics.predicted_tokens_seconds),
   });
   figure(byId("read"), {
     label: "Read", value: rate(last(looks.read)), unit: "tokens/s", values: looks.read,
-    detail: `${rate(metrics.prompt_tokens_seconds ?? 0)} a second on average`,
+    detail: average(metrics.prompt_tokens_seconds),
   });
   const reused = metrics.prompt_tokens_reused_total ?? 0;
   const all = reused + sum(metrics.prompt_tokens_processed_total);
@@ -111,7 +140,7 @@ function showFigures(metrics) {
 const sum = (values) => Object.values(values ?? {}).reduce((all, one) => all + one, 0);
 
 function showStreams(slots, now) {
-  byId("streams").hidden = slots === null && model.encoder;
+  byId("streams").hidden = !model.answering.length;
   const list = byId("streams-list");
   if (slots === null) {
     byId("streams-note").textContent = "This server does not show them (--no-slots).";
@@ -134,7 +163,7 @@ function stream(slot, now) {
   const most = Math.max(total + drawn, slot.left > 0 ? total + drawn + slot.left : 0);
   const head = make("p", "stream-head");
   head.append(
-    make("strong", "", isReading ? `reading ${count(reused + read)} of ${count(total)}` : `${count(drawn)} drawn`),
+    make("strong", "", (model.one ? "" : `${slot.name}: `) + (isReading ? `reading ${count(reused + read)} of ${count(total)}` : `${count(drawn)} drawn`)),
     make("span", "note", isReading ? "" : `${rate(speed)} tokens/s`),
     make("span", "note stream-time", duration(now.seconds - since)),
   );
@@ -174,7 +203,7 @@ function showCache(metrics) {
   row(list, "tokens known", count(metrics.known_tokens));
   row(list, "checkpoints", count(metrics.checkpoints));
   row(list, "answers known", size(metrics.ledger_bytes));
-  row(list, "pages of keys in use", `${(100 * metrics.kv_cache_usage_ratio).toFixed(1)} %`);
+  if (model.one) row(list, "pages of keys in use", `${(100 * metrics.kv_cache_usage_ratio).toFixed(1)} %`);
 }
 
 function showReasons(metrics) {
@@ -200,7 +229,7 @@ function showSums(metrics) {
   row(list, "tokens of prompts read", count(metrics.prompt_tokens_total ?? 0));
   if (metrics.embedding_tokens_total) row(list, "tokens of embeddings", count(metrics.embedding_tokens_total));
   row(list, "passes through the model", count(metrics.n_decode_total ?? 0));
-  if (metrics.n_tokens_max) row(list, "longest text", `${count(metrics.n_tokens_max)} tokens`);
+  if (model.one && metrics.n_tokens_max) row(list, "longest text", `${count(metrics.n_tokens_max)} tokens`);
   const guessed = metrics.spec_decode_num_draft_tokens_total ?? 0;
   const right = metrics.spec_decode_num_accepted_tokens_total ?? 0;
   if (guessed) row(list, "guesses that were right", `${((100 * right) / guessed).toFixed(0)} % of ${count(guessed)}`);
@@ -210,6 +239,11 @@ byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   setKey(byId("key").value.trim());
   byId("key").value = "";
+  renew();
+});
+byId("choice").addEventListener("change", ({ target: { value } }) => {
+  store(KEPT, value, "sessionStorage");
+  looks = new Looks();
   renew();
 });
 document.addEventListener("visibilitychange", () => {

@@ -12,6 +12,7 @@
  *   toolCallId      of a result: which call it answers
  *   logprobs        OpenAI's entries of its tokens, where they were asked for
  *   timings, usage  what it took, as the server says
+ *   model           whose answer it is, where a server has several
  *   finish          "stop", "length", "tool_calls"; "stopped": by the reader; "error"; null: not yet
  *   error           one line, where it failed
  *   created         milliseconds since 1970

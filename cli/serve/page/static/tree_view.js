@@ -1,15 +1,14 @@
 /** The tree of turns, drawn: where the branches are, which one is shown, and what going to each would cost. */
 
-import { requestOf } from "./answers.js";
-import { costs } from "./api.js";
+import { prices } from "./answers.js";
 import { byId, count, el, style, svg, tokens } from "./dom.js";
+import { model } from "./model.js";
 import { thumbs } from "./thumbs.js";
 import { wordsOf } from "./tree.js";
 
 const STEP = 16; // pixels from one column to the next
 const ROW = 34; // height of a row
 const MOST = 64; // branches whose costs are asked for
-const PROMPT = ["messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort"]; // what changes the prompt
 const LETTER = { user: "You", assistant: "Answer", tool: "Result" };
 
 export class TreeView {
@@ -82,20 +81,9 @@ export class TreeView {
     this.asking?.abort();
     if (!branches.length) return;
     const asking = (this.asking = new AbortController());
-    const { tree } = this;
-    const asked = this.doing.asked();
-    const pictures = [...tree.nodes.values()].flatMap((node) => node.pictures);
-    asked.urls = new Map(pictures.map(({ id }) => [id, `picture:${id}`]));
-    const conversations = branches.map((node) => {
-      const path = tree.path(tree.leaf(node.id)).filter((each) => wordsOf(each) || each.toolCalls.length);
-      const request = requestOf(path, asked);
-      const wanted = Object.fromEntries(PROMPT.filter((name) => name in request).map((name) => [name, request[name]]));
-      if (path.at(-1)?.role === "assistant") wanted.continue_final_message = false;
-      return wanted;
-    });
+    const paths = branches.map((node) => this.tree.path(this.tree.leaf(node.id)));
     try {
-      const known = pictures.length ? await (await import("./pictures.js")).known(pictures) : new Map();
-      const found = await costs(conversations, { pictures: known, signal: asking.signal });
+      const found = await prices(paths, this.doing.asked(), { model: model.id, signal: asking.signal });
       for (const [index, cost] of found.entries()) {
         this.known.set(branches[index].id, cost);
         const place = this.list.querySelector(`[data-id="${branches[index].id}"] .cost`);
@@ -108,9 +96,9 @@ export class TreeView {
 
   #tell(place, cost) {
     if (!cost) return;
-    place.textContent = cost.error ? "?" : cost.read ? `+${count(cost.read)}` : "0";
-    place.title = cost.error ?? `${tokens(cost.read)} to read, ${count(cost.reused)} of ${count(cost.tokens)} known`;
-    place.classList.toggle("free", !cost.error && cost.read * 10 <= cost.tokens);
+    place.textContent = cost.tokens === undefined ? "?" : cost.read ? `+${count(cost.read)}` : "0";
+    place.title = cost.error ?? (cost.unknown ? `The model is ${cost.unknown}` : `${tokens(cost.read)} to read, ${count(cost.reused)} of ${count(cost.tokens)} known`);
+    place.classList.toggle("free", cost.read * 10 <= cost.tokens);
     place.parentElement?.setAttribute("aria-description", place.title);
   }
 

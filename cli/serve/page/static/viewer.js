@@ -7,7 +7,7 @@ let parts = null;
 
 export async function show({ id, name, width, height, small }) {
   const url = await urlOf(id);
-  parts ??= style("viewer").then(made);
+  parts ??= style("dialogs").then(made);
   const { dialog, title, note, image } = await parts;
   title.textContent = name;
   note.textContent = `${count(width)} \u00d7 ${count(height)}${url ? "" : ": this browser has only a small copy of it left"}`;

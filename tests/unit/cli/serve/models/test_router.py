@@ -323,6 +323,34 @@ def test_idle_models_and_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     run(house, work, monkeypatch)
 
 
+def test_a_look_neither_loads_nor_keeps_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House("ab", 3)
+
+    async def look(name: str) -> FakeRequest:
+        request = FakeRequest()
+        await house.router.use(request, name, loads=False, counts=False)  # type: ignore[arg-type]
+        return request
+
+    async def work() -> None:
+        with pytest.raises(RequestError, match=r"^a is asleep, and this request loads no model$"):
+            await look("a")
+        await house.once("a")
+        entry = house.entries["a"]
+        used = entry.last_used
+        seen = await look("a")
+        assert entry.n_users == 1
+        house.end(seen)
+        assert (entry.n_users, entry.last_used) == (0, used)
+        entry.leaves = True
+        with pytest.raises(RequestError, match="a is making room for another, and"):
+            await look("a")
+        entry.leaves = False
+        await house.once("a")
+        assert entry.last_used > used and house.log == ["+a"]
+
+    run(house, work, monkeypatch)
+
+
 def test_asking_loads_and_unloads(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House("ab", 1, autoload=False)
 
