@@ -1,87 +1,27 @@
 """Several models at one address: names, states, memory, texts that come back from disk, and `hybrid ps` and `stop`."""
 
-import asyncio
-import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from http_server import WAIT, until
+from household_server import Household, household
+from http_server import until
 
-from hybrid.cli.commands.serve import GuessingBeside
 from hybrid.cli.main import run
-from hybrid.cli.options.server_options import Capacity, Keeping
-from hybrid.cli.serve.app import create_app
-from hybrid.cli.serve.listening import listen
-from hybrid.cli.serve.models.given import GivenModels
-from hybrid.cli.serve.models.router import ModelRouter
+from hybrid.cli.options.server_options import Keeping
 from hybrid.cli.serve.models.settings_file import ModelTable
-from hybrid.cli.serve.opening import ModelSetup
-from hybrid.cli.serve.running import Server as Listening
-from hybrid.cli.serve.server_settings import ServerSettings
 from hybrid.infer import LoadedModel
-from hybrid.reporting import SILENT
 
 PROMPT = "A recurrent model keeps a state of fixed size, and an attention layer keeps keys and values. " * 4
 ASKED = {"prompt": PROMPT, "max_tokens": 6, "temperature": 0}
 TIGHT = 1  # bytes of memory: each model makes room for the next
 
 
-class Household:
-    """A server of several models in a thread."""
-
-    def __init__(self, given: GivenModels, memory: int | None = None) -> None:
-        self.told: list[str] = []
-        self.router = ModelRouter(
-            given.entries(), given.settings, memory=memory, rescan=given.rescan, tell=self.told.append
-        )
-        self.listener = listen("127.0.0.1", 0, None)
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.server = Listening(create_app(self.router), given.settings.bounds)
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-        self.http = httpx.Client(base_url=self.url, timeout=WAIT)
-
-    async def _run(self) -> None:
-        self.router.begin()
-        await self.server.serve(sockets=[self.listener])
-        await self.router.close()
-
-    def close(self) -> None:
-        self.http.close()
-        self.server.should_exit = True
-        self.thread.join(WAIT)
-        self.router.unload_all()
-        self.listener.close()
-
-    def post(self, path: str, **body: Any) -> Any:
-        response = self.http.post(path, json=body)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def get(self, path: str) -> Any:
-        return self.http.get(path).json()
-
-    def text(self, model: str) -> str:
-        text: str = self.post("/v1/completions", model=model, **ASKED)["choices"][0]["text"]
-        return text
-
-    def states(self) -> dict[str, str]:
-        return {one["id"]: one["state"] for one in self.get("/v1/models")["data"]}
-
-
-def household(names: list[str], folder: Path | None = None, memory: int | None = None, **more: Any) -> Household:
-    setup = ModelSetup(None, GuessingBeside(), Capacity(parallel=2, queue=4), more.pop("keeping", Keeping()))
-    setup = replace(setup, loading=replace(setup.loading, n_ctx=512))
-    tables = more.pop("tables", ())
-    return Household(GivenModels(names, folder, False, tables, setup, ServerSettings(**more), None, SILENT), memory)
+def said(server: Household, model: str) -> str:
+    text: str = server.post("/v1/completions", model=model, **ASKED)["choices"][0]["text"]
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +57,8 @@ def test_a_request_chooses(both: Household, alone: dict[str, str], capsys: pytes
     answer = both.post("/v1/completions", model="small", **ASKED)
     assert answer["model"] == "small" and answer["choices"][0]["text"].strip() == alone["small"].strip()
     assert both.states() == {"big": "asleep", "small": "loaded"}
-    assert both.text("").strip() == alone["big"].strip()  # no name: the first one
-    assert both.text("small:latest").strip() == alone["small"].strip()
+    assert said(both, "").strip() == alone["big"].strip()  # no name: the first one
+    assert said(both, "small:latest").strip() == alone["small"].strip()
     for path, error in (
         ("/v1/completions", lambda body: body["error"]),
         ("/v1/messages", lambda body: body["error"]),
@@ -150,8 +90,8 @@ def test_a_request_chooses(both: Household, alone: dict[str, str], capsys: pytes
 
 def test_models_at_the_same_time(both: Household, alone: dict[str, str]) -> None:
     with ThreadPoolExecutor(4) as threads:
-        said = list(threads.map(both.text, ["big", "small"] * 4))
-    assert [text.strip() for text in said] == [alone["big"].strip(), alone["small"].strip()] * 4
+        texts = list(threads.map(partial(said, both), ["big", "small"] * 4))
+    assert [text.strip() for text in texts] == [alone["big"].strip(), alone["small"].strip()] * 4
 
 
 def test_texts_come_back_from_disk(named: list[str], tmp_path: Path) -> None:
@@ -190,7 +130,7 @@ def test_a_folder_with_a_broken_file(files: dict[str, Path], small: dict[str, Pa
         answer = server.post("/v1/completions", model="claude-sonnet-4-5", prompt="a", temperature=0, ignore_eos=True)
         assert answer["model"] == "good" and answer["usage"]["completion_tokens"] == 3
         (tmp_path / "later.gguf").symlink_to(files["q8_0"])
-        assert server.text("later")
+        assert said(server, "later")
         assert server.states() == {"broken": "failed", "good": "loaded", "later": "loaded"}
     finally:
         server.close()
