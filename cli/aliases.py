@@ -48,7 +48,7 @@ CHAT, CHATS, ONE_ANSWER = "--chat", ("-cnv", "--conversation"), ("-st", "--singl
 MODEL = ("-m", "--model", "-hf", "-hfr", "--hf-repo")  # the value is the argument MODEL
 ANY = ("*",)
 GPU = ("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device")
-WITHOUT_GPU = ("0", "none")  # values of these options that ask for what is done anyway: no note
+WITHOUT_GPU = ("0", "none")  # values of these options that ask for the usual behaviour: no note
 # options without effect here: the values that may follow (ANY: one of any kind), and why
 IGNORED: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(GPU, (ANY, "there is no GPU here")),

@@ -78,7 +78,7 @@ def help_text(commands: Mapping[str, ChatCommand], *, keys: bool = True) -> str:
 
 
 def facts_text(conversation: Conversation) -> str:
-    """The text of /show: what the model is, and what it can do."""
+    """The text of /show: the model's facts and abilities."""
     model, dialect, eyes = conversation.model, conversation.dialect, conversation.eyes
     metadata = model.gguf.metadata
     licence = metadata.get("general.license")

@@ -183,7 +183,7 @@ def _fits(file: Path, loading: "LoadOptions", free: int | None) -> memory_view.F
 
 
 def _pictures(file: Path, estimate: "Estimate", loading: "LoadOptions") -> "PictureNeeds | None":
-    """What pictures take; None: no tower belongs to the file, or none that can be run."""
+    """What pictures take; None: no tower belongs to the file, or the tower cannot be run."""
     from hybrid.pipeline.tower_facts import picture_needs
     from hybrid.pipeline.vision_files import vision_of
 

@@ -1,4 +1,4 @@
-"""A running `hybrid serve`, asked by other commands: its address, its key, and what it answers."""
+"""A running `hybrid serve`, asked by other commands: its address, its key, its answers."""
 
 import ipaddress
 import json

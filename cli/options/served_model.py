@@ -102,7 +102,7 @@ class ServedLoading:
 
 
 def named_file(text: str) -> tuple[str | None, str]:
-    """Splits NAME=FILE into name and file; the name of FILE alone is None. A file of that name is a file."""
+    """Splits NAME=FILE into name and file; FILE alone has the name None. A file of that name is a file."""
     name, equals, file = text.partition("=")
     if not equals or parse_lora(text)[0].exists():
         return None, text

@@ -102,7 +102,7 @@ class ManyModels:
 
     models_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Serve all models of this folder. Files that come later are found, too."),
+        typer.Option(metavar="DIR", help="Serve all models of this folder. Later files are also found."),
     ] = None
     all_here: Annotated[bool, typer.Option("--all", help="Serve all models that `hybrid models` lists.")] = False
     models_file: Annotated[

@@ -101,7 +101,7 @@ class ServedAdapters:
         return self.number(model, "model", 404) if self.own.near(model) else None
 
     def number(self, asked: int | str, param: str = "lora", status: int = 400) -> int:
-        """The number of an adapter, given by its number or name. RequestError: there is none."""
+        """The number of an adapter, given by its number or name. RequestError: no adapter has it."""
         try:
             if self.own is None:
                 raise UnknownAdapterError(f"there is no adapter {shown(asked, 40)}: an encoder has none")
@@ -129,7 +129,7 @@ class ServedAdapters:
         return entries
 
     def _activation(self, number: int) -> dict[str, Any]:
-        """Of an activated adapter: the tokens from which on it is applied."""
+        """The tokens from which on an activated adapter is applied; {} of another adapter."""
         assert self.own is not None
         tokens = self.own.files[number].invocation
         if not tokens:

@@ -27,7 +27,7 @@ class ServerSettings:
     log       called with every finished request
 
     stored      responses that clients can fetch and continue
-    background  those of them that are answered without a connection
+    background  responses that are answered without a connection
     """
 
     keys: tuple[str, ...] = ()

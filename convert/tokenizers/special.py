@@ -14,7 +14,7 @@ from ..checkpoint.config import kind_of
 from .vocabulary import ID_KEYS, Vocabulary
 
 _KINDS = tuple(kind for kind in ID_KEYS if kind != "eot")
-_CODE_LLAMA_END = "▁<EOT>"  # ends what is filled into a gap
+_CODE_LLAMA_END = "▁<EOT>"  # ends the text of a gap
 # Tokens that end a turn, where a template uses them and nothing else says so.
 _END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom|>", "<|eot|>", "<|end|>",
                 "<turn|>")  # fmt: skip

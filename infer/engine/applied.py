@@ -18,7 +18,7 @@ class Applied:
 
     @classmethod
     def of(cls, scales: Mapping[int, float], start: int = 0) -> "Applied":
-        """Adapters with these scales. Those with scale 0 are left out: they change nothing."""
+        """Adapters with these scales. Adapters with scale 0 change nothing, and are left out."""
         kept = tuple((number, scale) for number, scale in sorted(scales.items()) if scale)
         return cls(kept, start) if kept else NONE
 

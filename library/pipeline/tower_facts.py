@@ -44,7 +44,7 @@ class TowerFacts:
 
 @dataclass(frozen=True)
 class PictureNeeds:
-    """Bytes that pictures take in addition to those of texts.
+    """Bytes that pictures take in addition to the bytes of texts.
 
     tower    the mapped file, and copies of weights
     reading  the largest of SIZES, from its file to its features

@@ -67,5 +67,5 @@ def beside(
 
 
 def tower_type(target: str) -> str:
-    """The outtype of a tower whose text model is quantized to `target`: Q8_0 of Q8_0, else that of conversions, F16."""
+    """The outtype of a tower whose text model is quantized to `target`: Q8_0 for Q8_0, else F16, as in conversions."""
     return "q8_0" if target_name(target) == FileType.Q8_0.name else "auto"

@@ -10,7 +10,7 @@ from ..served import Served
 
 
 class LoraScales(RootModel[list[LoraChoice]]):
-    """The scales of all adapters; those that are left out get 0."""
+    """The scales of all adapters; others get 0."""
 
 
 async def adapters(served: Served, _: Request) -> Response:

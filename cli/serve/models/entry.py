@@ -89,7 +89,7 @@ class ModelEntry:
         return max(self.measured, self.facts.nbytes + WORKING_BYTES)
 
     def is_called(self, name: str) -> bool:
-        """Whether the name is this model's: its own, one of its aliases, its file's, or that of an adapter."""
+        """Whether the name is this model's: its own, an alias, its file's, or an adapter's."""
         return self.canonical(name) is not None
 
     def canonical(self, name: str) -> str | None:

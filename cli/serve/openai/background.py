@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
-MOST_EVENTS = 16 << 20  # characters of the events of one answer, and of those of all answers that have ended
+MOST_EVENTS = 16 << 20  # characters of the events of one answer, and of the events of all ended answers together
 
 
 class BackgroundAnswer:

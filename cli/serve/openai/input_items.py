@@ -1,4 +1,4 @@
-"""The items of a request as they are stored and listed: with IDs, and with contents as lists of parts."""
+"""The items of a request for storing and listing: with IDs, and with contents as lists of parts."""
 
 import uuid
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_", "fun
 def own_items(
     given: str | Sequence[InputItem | ReferenceItem], stored: StoredResponses, owner: bytes
 ) -> list[InputItem]:
-    """The items of a request: a text is a message of the user, and references are replaced by what they name.
+    """The items of a request: a text is a message of the user, and references are replaced by the named items.
     RequestError: there is no such item."""
     if isinstance(given, str):
         return [MessageItem.model_validate({"role": "user", "content": given})]
@@ -39,7 +39,7 @@ def own_items(
 
 
 def items_before(stored: StoredResponses, name: str | None, owner: bytes) -> list[InputItem]:
-    """The items of a response and of those that it continues. RequestError: one is not there, or has not ended."""
+    """The items of a response and of all responses before it. RequestError: one is not there, or has not ended."""
     if name is None:
         return []
     try:

@@ -231,7 +231,7 @@ class ResponseShape:
         return self._response(self.status, [])
 
     def give_up(self, *, cancelled: bool) -> None:
-        """Ends a running response without an event; what was said stays in it."""
+        """Ends a running response without an event; its text stays in it."""
         if self.status in RUNNING:
             self.status = "cancelled" if cancelled else "failed"
             told = self._items.items

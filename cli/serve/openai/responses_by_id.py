@@ -58,7 +58,7 @@ async def delete_response(router: ModelRouter, request: Request) -> Response:
 
 
 async def cancel_response(router: ModelRouter, request: Request) -> Response:
-    """Ends an answer in the background; one that has ended stays as it is."""
+    """Ends an answer in the background; an ended one does not change."""
     stored = _found(router, request)
     if not stored.as_object()["background"]:
         raise RequestError("Cannot cancel a synchronous response.")
@@ -68,7 +68,7 @@ async def cancel_response(router: ModelRouter, request: Request) -> Response:
 
 
 async def response_input_items(router: ModelRouter, request: Request) -> Response:
-    """The items of a response's request, and those that it continues; the last ones first."""
+    """The items of a response's request and of the responses that it continues, the last ones first."""
     stored = _found(router, request)
     order = request.query_params.get("order", ORDERS[0])
     if order not in ORDERS:
@@ -89,7 +89,7 @@ async def response_input_items(router: ModelRouter, request: Request) -> Respons
 
 
 def _all_items(router: ModelRouter, stored: StoredResponse) -> list[dict[str, Any]]:
-    """The items that were read for the answer. Those of a response that was dropped are not among them."""
+    """The items that were read for the answer. Items of dropped responses are not among them."""
     items = stored.items()
     if stored.previous is not None:
         try:
@@ -101,7 +101,7 @@ def _all_items(router: ModelRouter, stored: StoredResponse) -> list[dict[str, An
 
 
 def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
-    """A number in the query. RequestError: it is none, or out of range."""
+    """A number in the query. RequestError: it is no number, or out of range."""
     given = request.query_params.get(name)
     if given is None:
         return default

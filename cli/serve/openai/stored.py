@@ -1,4 +1,4 @@
-"""Responses that can be fetched and continued: what was asked and what was answered, as items.
+"""Responses that can be fetched and continued: questions and answers as items.
 
 Items are no tokens: any model can continue them, and what a model has read of them is in its prompt cache. A response
 has the items of its own request; those before them belong to the response that it continues.
@@ -51,7 +51,7 @@ class StoredResponse:
 
     @classmethod
     def of(cls, response: Mapping[str, Any], owner: bytes, given: bytes) -> "StoredResponse":
-        """A response as it is sent. given: the items of its request."""
+        """A response in the form that is sent. given: the items of its request."""
         said = tuple(item["id"] for item in response["output"])
         return cls(response["id"], owner, response["previous_response_id"], given, as_json(response), said)
 
@@ -60,7 +60,7 @@ class StoredResponse:
         return ENTRY_BYTES + len(self.input) + len(self.response)
 
     def as_object(self) -> dict[str, Any]:
-        """The response as it is sent."""
+        """The response in the form that is sent."""
         found: dict[str, Any] = json.loads(self.response)
         return found
 
@@ -117,7 +117,7 @@ class StoredResponses:
             self._load(folder)
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the rest."""
         if self._writer is not None:
             self._writer.shutdown()
 
@@ -188,7 +188,7 @@ class StoredResponses:
             self._write(oldest)
 
     def _before(self, stored: StoredResponse | None) -> list[StoredResponse]:
-        """The response and those that it continues, as far as they are there."""
+        """The response and the responses that it continues, unless they were dropped."""
         found: list[StoredResponse] = []
         while stored is not None and len(found) <= len(self._held):  # no more, should files make a circle
             found.append(stored)

@@ -2,7 +2,7 @@
 
     REPOSITORY myproject  FILE name  text ...  FILE filename  PREFIX text-before prompt  SUFFIX text-after  MIDDLE
 
-What is too long is cut where it is farthest from the gap: other files at the beginning of the first one, the text
+Long texts are cut where they are farthest from the gap: other files at the beginning of the first one, the text
 before the gap at its beginning, the text after it at its end.
 """
 

@@ -38,7 +38,7 @@ class NamedAdapters:
                 self.names[i] = next(name for name in free if name not in taken)
 
     def number(self, asked: int | str) -> int:
-        """The number of an adapter, given by its number or name. UnknownAdapterError: there is none."""
+        """The number of an adapter, given by its number or name. UnknownAdapterError: no adapter has it."""
         if isinstance(asked, int) and 0 <= asked < len(self.names):
             return asked
         if asked in self.names:

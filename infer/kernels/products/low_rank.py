@@ -1,7 +1,7 @@
 """Low-rank additions to products: y += s B (A x) for every column, where each column has its own adapters.
 
 A token has a list of adapters: i64 [n, then for each: its number, its scale (f32 in the low half)]. `low_rank_inputs`
-computes s A x of each column and each of its adapters, `low_rank_sums` multiplies that with B and adds it to y. A
+computes s A x of each column and each of its adapters, `low_rank_sums` multiplies the result with B and adds it to y. A
 column's numbers depend on its own list alone, and a column without adapters is not touched.
 
 Each matrix has a table with TABLE i64 per adapter: see `Entry`. The layouts let a thread read the halves as one stream:

@@ -21,7 +21,7 @@ class SmartResizeSettings(PictureSettings):
     max_pixels           clip.vision.image_max_pixels         max_pixels, else size.longest_edge
     ===================  ===================================  =====================================
 
-    llama.cpp's converter leaves out the limits of pixels: its files have those of the family's published models
+    llama.cpp's converter leaves out the limits of pixels: its files have the limits of the family's published models
     (PUBLISHED), not of the class.
 
     The template writes `<|vision_start|>`, image_token, `<|vision_end|>`; image_token is repeated for every feature.
