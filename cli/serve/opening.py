@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid.infer.answers.batch.saving import Document, Saver, open_store
+from hybrid.infer.answers.batch.saving import Document, Saver, check_budget, open_store
 from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.pooling import Pooling
@@ -73,7 +73,9 @@ class ModelSetup:
     def check(self) -> None:
         """UsageError: options contradict each other, or a file that one names is not there."""
         self.answers.asked()
-        self.loading.options()
+        options = self.loading.options()
+        if self.keeping.state_dir is not None:
+            check_budget(options.checkpoint_budget)
         self.keeping.nbytes()
         self.workers.check(self.loading.machine.pinning)
         self.vision.check()

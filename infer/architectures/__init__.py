@@ -134,6 +134,8 @@ ENCODERS: Mapping[str, EncoderFamily] = _Families[EncoderFamily](_HOMES_OF_ENCOD
 def encoder_of(gguf: GGUFFile) -> EncoderFamily | None:
     """The family of a file that is an encoder; None: it generates text, or is unknown."""
     arch = gguf.get("general.architecture", "")
+    if not isinstance(arch, str):
+        return None
     if arch in FAMILIES and gguf.get(f"{arch}.attention.causal", True) is not False:
         return None
     return ENCODERS.get(arch)

@@ -27,6 +27,7 @@ from hybrid.convert import verify
 from hybrid.pipeline import models
 from hybrid.pipeline.vision_files import vision_of
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.types import FileType
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 
@@ -380,7 +381,8 @@ def test_a_checkpoint_with_a_tower_is_converted_into_two_files(
         tower = vision_of(path)
         assert tower == path.with_name(f"mmproj-{path.name}")
         with GGUFFile.open(tower) as file:
-            assert (file.get("general.type"), file.get("general.file_type")) == ("mmproj", 1)
+            wanted = FileType.Q8_0 if name.endswith(":Q8_0") else FileType.F16
+            assert (file.get("general.type"), file.get("general.file_type")) == ("mmproj", wanted)
         assert verify(checkpoint, tower).n_tensors == 38
     listed = json.loads(cli("cache", "--json")[1])
     assert len([model for model in listed if model.get("made_of", "").startswith("org/eyes")]) == 2

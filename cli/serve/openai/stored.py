@@ -221,9 +221,8 @@ class StoredResponses:
             remove_unfinished(folder, "*")
             found = sorted((path.stat().st_mtime_ns, path) for path in folder.glob("resp_*.json"))
         except OSError as error:
-            raise UsageError(
-                f"{shown(folder)}: no responses can be kept there: {error.strerror or error}. Choose another folder."
-            ) from None
+            where, why = shown(folder.parent), error.strerror or error
+            raise UsageError(f"{where}: no states can be kept there: {why}. Choose another folder.") from None
         for _, path in found:
             try:
                 stored = StoredResponse.of_document(read_document(path))

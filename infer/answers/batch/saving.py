@@ -45,14 +45,19 @@ class Document:
 
 def open_store(model: LoadedModel, path: Path, budget: int, warn: Callable[[str], None]) -> CacheStore:
     """The texts of this model in a folder; close its `folder` last. Raises UsageError if they cannot be kept there."""
-    if model.cache is None:
-        raise UsageError("texts on disk need the prompt cache in memory, which is off.", remedy=Remedy.CHECKPOINTS)
+    check_budget(0 if model.cache is None else model.cache.budget)
     folder = StoreFolder(path, model_key(model))
     try:
         return CacheStore(model.cache, folder, budget, model.n_vocab, warn)
     except BaseException:
         folder.close()
         raise
+
+
+def check_budget(budget: int) -> None:
+    """Raises UsageError if a model with this budget of its prompt cache cannot keep texts on disk."""
+    if not budget:
+        raise UsageError("texts on disk need the prompt cache in memory, which is off.", remedy=Remedy.CHECKPOINTS)
 
 
 def model_key(model: LoadedModel) -> bytes:
