@@ -72,7 +72,7 @@ class FakeEyes:
             told["data"][0]["architecture"]["input_modalities"] = ["text", "image"] if vision else ["text"]
             route.fulfill(json=told)
 
-        page.context.route("**/v1/models", models)
+        page.context.route("**/models", models)
         page.context.route(
             ANSWERS, lambda route: route.fulfill(body=self._answer(route), content_type="text/event-stream")
         )

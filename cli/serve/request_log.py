@@ -21,8 +21,8 @@ from .chats import Split
 
 LOG = SidePath("the log of requests")
 
-# polled by programs and pages: logged only when they fail
-QUIET = ("/health", "/metrics", "/slots", "/v1/models", "/page/costs")
+# polled by programs and pages: logged only when they fail (other clients ask for /v1/models)
+QUIET = ("/health", "/metrics", "/slots", "/models", "/page/costs")
 NO_FAULT = (200, 499)  # statuses that are not logged; 499: a page has cancelled its question
 LONGEST = 120  # characters of a text that the client chose
 PLACE = "hybrid.request"  # name in a request's scope

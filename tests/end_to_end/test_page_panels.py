@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 SETUP = """async () => {
   const { el } = await import("/page/dom.js");
   document.querySelectorAll("link[rel=stylesheet]").forEach((link) => link.remove());
-  await Promise.all(["theme", "chat", "panels"].map((name) => new Promise((done) =>
+  await Promise.all(["theme", "chat"].map((name) => new Promise((done) =>
     document.head.append(el("link", { rel: "stylesheet", href: `/page/${name}.css`, onload: done })))));
   document.body.replaceChildren(el("aside", { id: "history", class: "panel", "aria-label": "Conversations" },
     el("header", {}, el("h2", { text: "Conversations" }), el("span", { id: "history-close" })),

@@ -12,7 +12,7 @@ export const model = { id: null, context: 0, eyes: false, all: [] };
 
 /** Asks for the models that answer, or for all; an adapter is named with its base. */
 export async function look(all = false) {
-  const { data } = await get("v1/models");
+  const { data } = await get("models");
   const chats = data.filter(({ architecture }) => all || architecture.output_modalities[0] === "text");
   model.all = (chats.length ? chats : data).map((one) => (one.parent ? { ...one, id: `${one.parent}:${one.id}` } : one));
 }
