@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -18,11 +19,12 @@ from hybrid.quant.ggml.errors import shown
 from .. import errors
 from ..cached_conversations import check_pins
 from ..client import Client
+from ..conversations import chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
-from ..in_thread import prepared
+from ..in_thread import in_thread, prepared
 from ..jobs import Maker
 from ..models.router import ModelRouter
 from ..request_jobs import Event, RequestJobs
@@ -118,6 +120,17 @@ class ResponsesRequest(Strict):
 
 def answers_of(maker: Maker, body: ResponsesRequest, whose: Client, before: Sequence[InputItem] = ()) -> Answers:
     """The same conversation, answered by the chat route. before: items of the responses that it continues."""
+    with _fields_as_here():
+        return chat.answers_of(maker, _as_chat(body, before), whose)
+
+
+def _n_tokens(maker: Maker, body: ResponsesRequest, whose: Client, before: Sequence[InputItem]) -> int:
+    """The number of tokens of the prompt, also of one that does not fit."""
+    with _fields_as_here():
+        return chat_of(maker, _as_chat(body, before), whose).n_tokens
+
+
+def _as_chat(body: ResponsesRequest, before: Sequence[InputItem]) -> ChatRequest:
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     messages += messages_of([*before, *own_items(body.input)], len(before))
     asked: dict[str, Any] = {"messages": messages, "temperature": body.temperature, "top_p": body.top_p}
@@ -130,8 +143,14 @@ def answers_of(maker: Maker, body: ResponsesRequest, whose: Client, before: Sequ
         asked |= {"response_format": body.text.format.as_chat()}
     if body.top_logprobs is not None or LOGPROBS in (body.include or ()):
         asked |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    return ChatRequest.model_validate(asked)
+
+
+@contextmanager
+def _fields_as_here() -> Iterator[None]:
+    """Errors name the fields of this route in place of the chat route's."""
     try:
-        return chat.answers_of(maker, ChatRequest.model_validate(asked), whose)
+        yield
     except RequestError as error:
         message, param = (
             re.sub(r"(tools/\d+|tool_choice)/function(?=\b)", r"\1", place) for place in (str(error), error.param or "")
@@ -380,6 +399,13 @@ async def responses(served: Served, request: Request, body: ResponsesRequest) ->
     )
 
 
+async def response_input_tokens(served: Served, request: Request, body: ResponsesRequest) -> Response:
+    """The number of tokens of the prompt that this request would have."""
+    whose = served.client(request, body)
+    n = await in_thread(request, lambda: _n_tokens(served.maker, body, whose, _before(served, body, whose)))
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": n})
+
+
 async def _in_background(
     served: Served, request: Request, answers: Answers, shape: ResponseShape, *, stream: bool
 ) -> Response:
@@ -404,4 +430,9 @@ async def _in_background(
     return JSONResponse(shape.now())
 
 
-ENDPOINTS = [post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest)]
+ENDPOINTS = [
+    post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest),
+    post(
+        "/v1/responses/input_tokens", "/responses/input_tokens", handler=response_input_tokens, schema=ResponsesRequest
+    ),
+]

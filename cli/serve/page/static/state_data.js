@@ -34,7 +34,7 @@ export async function facts() {
   const [model] = (await (await get("v1/models")).json()).data;
   const response = await get("props", { accept: [400] }); // an encoder has none
   const props = response && (await response.json());
-  return { name: model.id, type: props?.model_ftype ?? "", encoder: props === null, ...model.meta };
+  return { name: model.id, type: props?.model_ftype ?? "", encoder: props === null || !!model.capabilities?.includes("embedding"), ...model.meta };
 }
 
 /** One look: {seconds, started, metrics, slots: null where they are not shown}. */
