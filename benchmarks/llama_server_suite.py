@@ -21,9 +21,16 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from adapters import write_adapter
 from llama_server import cases
 
 HERE = Path(__file__).resolve().parent
+TESTS = HERE.parent / "tests"
+sys.path += [str(TESTS), str(TESTS / "unit" / "quant" / "ggml")]
+
+import filling_models  # noqa: E402  # of our tests
+import random_rerankers  # noqa: E402
+
 PARTS = HERE / "llama_server"
 PAGE = HERE / "LLAMA_SERVER_SUITE.md"
 ORDER = ("failed", "not run", "decided otherwise", "does not apply")
@@ -96,7 +103,8 @@ def substitute(unit: Path) -> None:
 
 
 def make_models(folder: Path, encoder: Path | None) -> None:
-    """Write the bundled model in one file and in three, an encoder, and templates."""
+    """Write the bundled model in one file and in three, an encoder, and templates; with random weights an adapter, a
+    model that fills gaps, and a ranker."""
     folder.mkdir()
     bundled = HERE.parent / "library" / "bundled" / "jamba-11m"
     for arguments in (
@@ -106,6 +114,12 @@ def make_models(folder: Path, encoder: Path | None) -> None:
         *([["convert", encoder, "-o", folder / "encoder.gguf"]] if encoder is not None else []),
     ):
         subprocess.run([sys.executable, "-m", "hybrid.cli", *map(str, arguments)], check=True, capture_output=True)
+    write_adapter(folder / "adapter.gguf", folder / "text.gguf", 4, size=0.3)
+    filling_models.by_text().write(folder / "filling.gguf")
+    (folder / "ranker").mkdir()
+    known = {"max_position_embeddings": 512, "type_vocab_size": 1}  # llama-server gives all tokens the first type
+    ranker = random_rerankers.encoder(folder / "ranker", TESTS / "data", "LABEL_0", **known)
+    ranker.rename(folder / "ranker.gguf")
     for name, source in cases.TEMPLATES.items():
         (folder / f"{name}.jinja").write_text(source)
 

@@ -26,12 +26,12 @@ ASKED = {"prompt": PROMPT, "max_tokens": 6, "temperature": 0}
 
 
 class Household:
-    """A server of several models in a thread."""
+    """A server of several models in a thread. more: options of `ModelRouter`."""
 
-    def __init__(self, given: GivenModels, memory: int | None = None) -> None:
+    def __init__(self, given: GivenModels, memory: int | None = None, **more: Any) -> None:
         self.told: list[str] = []
         self.router = ModelRouter(
-            given.entries(), given.settings, memory=memory, rescan=given.rescan, tell=self.told.append
+            given.entries(), given.settings, memory=memory, rescan=given.rescan, tell=self.told.append, **more
         )
         self.listener = listen("127.0.0.1", 0, None)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -71,7 +71,11 @@ class Household:
 
 
 def household(names: list[str], folder: Path | None = None, memory: int | None = None, **more: Any) -> Household:
+    """Serves the models NAME=FILE and those of a folder; more: `keeping`, `tables`, `most`, `autoload`, fields of
+    `ServerSettings`."""
     setup = ModelSetup(None, GuessingBeside(), Capacity(parallel=2, queue=4), more.pop("keeping", Keeping()))
     setup = replace(setup, loading=replace(setup.loading, n_ctx=more.pop("n_ctx", 512)), **more.pop("options", {}))
     tables = more.pop("tables", ())
-    return Household(GivenModels(names, folder, False, tables, setup, ServerSettings(**more), None, SILENT), memory)
+    routing = {name: more.pop(name) for name in ("most", "autoload") if name in more}
+    given = GivenModels(names, folder, False, tables, setup, ServerSettings(**more), None, SILENT)
+    return Household(given, memory, **routing)

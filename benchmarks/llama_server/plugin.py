@@ -1,7 +1,8 @@
 """A pytest plugin for llama.cpp's server tests: values that depend on their tiny model are replaced by ours.
 
 It runs in the environment of the tests, in their folder. What it changes:
-- every server gets a free port, and no model is downloaded before the tests;
+- every server gets a free port, and no model is downloaded before the tests; the only file that they download is an
+  adapter, for which one of our model stands in;
 - any text of our model is accepted instead of their model's (`match_regex`), except in tests of its form;
 - numbers of tokens are our tokenizer's (cases.py);
 - header names are compared without regard to case, as HTTP has it;
@@ -28,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     import utils
 
     utils.ServerPreset.load_all = staticmethod(lambda: None)
+    utils.download_file = lambda url, output_file_path=None: str(Path(os.environ["SUITE_MODELS"]) / "adapter.gguf")
     begin, request, stream = (
         utils.ServerProcess.__init__,
         utils.ServerProcess.make_request,

@@ -22,8 +22,14 @@ SAME = {
     "--n-predict": "--n-predict",
     "--lora": "--lora",
     "--pooling": "--pooling",
+    "--models-max": "--models-max",
 }
-FLAGS = {"--context-shift": "--context-shift", "--slots": "--slots", "--no-slots": "--no-slots"}
+FLAGS = {
+    "--context-shift": "--context-shift",
+    "--slots": "--slots",
+    "--no-slots": "--no-slots",
+    "--no-models-autoload": "--no-models-autoload",
+}
 # flags and options without a counterpart, and why they may be ignored
 NOTHING_FLAGS = {
     "--offline": "nothing is fetched",
@@ -39,6 +45,7 @@ NOTHING_FLAGS = {
     "--no-cache-idle-slots": "texts are kept by budget, not by slot",
     "--no-mmproj": "text only",
     "--embedding": "always there",
+    "--reranking": "always there",
 }
 NOTHING = {
     "--batch-size": "one size fits",
@@ -50,8 +57,21 @@ NOTHING = {
     "--cache-reuse": "prefixes are reused, and pieces in between never",
 }
 # replacements of the hub's models, by a part of the name; others are missing
-STAND_INS = {"stories15M-q8_0-00001-of-00003": "parts-00001-of-00003.gguf", "stories260K": "text.gguf"}
+STAND_INS = {
+    "stories15M-q8_0-00001-of-00003": "parts-00001-of-00003.gguf",
+    "stories260K-infill": "filling.gguf",
+    "stories260K": "text.gguf",
+    "stories15M_MOE": "text.gguf",
+    "jina-reranker": "ranker.gguf",
+}
+# models of a server that was given none: those that llama-server finds in its tests' cache
+ROUTED = {
+    "ggml-org/tinygemma3-GGUF:Q8_0": "text.gguf",
+    "ggml-org/test-model-stories260K:F32": "text.gguf",
+    "ggml-org/test-model-stories260K-infill:F32": "filling.gguf",
+}
 ENCODER = ("bert-bge-small", "encoder.gguf")  # if the runner was given one
+ROUTED_CONTEXT = 8192  # long enough for answers that take as long as the tests need
 REASONING = {"on": [], "auto": [], "off": ["--think", "off"]}
 
 
@@ -65,7 +85,8 @@ def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]
     slots = next((int(value) for option, value in pairwise(ours) if option == "--parallel"), 4)
     if context := given.pop("--ctx-size", None):
         # their context is shared by all slots, ours is per slot
-        ours += ["--ctx", str(int(context) if "--kv-unified" in arguments else int(context) // slots)]
+        n = int(context) if "--kv-unified" in arguments else int(context) // slots
+        ours += ["--ctx", str(n if _is_of_one(given) else ROUTED_CONTEXT)]
     if key := given.pop("--api-key", None):
         ours += ["--api-key-file", _file(models, "keys", key)]
     if memory := given.pop("--cache-ram", None):
@@ -80,11 +101,13 @@ def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]
     if (reasoning := given.pop("--reasoning", "auto")) not in REASONING:
         raise NoCounterpartError(f"--reasoning {reasoning}")
     ours += REASONING[reasoning]
+    if seconds := given.pop("--sleep-idle-seconds", None):
+        ours += ["--idle", f"{seconds}s"]
     model = _model(given, models)
     if given:
         raise NoCounterpartError(" ".join(f"{name} {value}" for name, value in given.items()))
     threads = [] if "--threads" in ours else ["--threads", "1"]  # several servers with a tiny model run at a time
-    return [str(model), *ours, *threads], ignored
+    return [*model, *ours, *threads], ignored
 
 
 def _sorted(arguments: list[str]) -> tuple[list[str], list[str], dict[str, str]]:
@@ -107,19 +130,27 @@ def _sorted(arguments: list[str]) -> tuple[list[str], list[str], dict[str, str]]
     return ours, ignored, given
 
 
-def _model(given: dict[str, str], models: Path) -> Path:
+def _model(given: dict[str, str], models: Path) -> list[str]:
+    """The arguments that name the model, or several."""
+    if not _is_of_one(given):
+        tables = (f'["{name}"]\nmodel = "{models / file}"\n' for name, file in ROUTED.items())
+        return ["--models-file", _file(models, "models", "".join(tables), ".toml")]
     asked = f"{given.pop('--model', '')} {given.pop('--hf-repo', '')} {given.pop('--hf-file', '')}"
     if ENCODER[0] in asked and (path := models / ENCODER[1]).exists():
-        return path
+        return [str(path)]
     for part, name in STAND_INS.items():
-        if part in asked and "infill" not in asked and "MOE" not in asked:
-            return models / name
+        if part in asked:
+            return [str(models / name)]
     raise NoCounterpartError(f"the model {asked.strip()}")
 
 
-def _file(folder: Path, name: str, text: str) -> str:
+def _is_of_one(given: dict[str, str]) -> bool:
+    return bool({"--model", "--hf-repo", "--hf-file"} & given.keys())
+
+
+def _file(folder: Path, name: str, text: str, suffix: str = "") -> str:
     """Write a file in a folder that is removed at the end."""
-    path = folder / f"suite-{name}-{os.getpid()}"
+    path = folder / f"suite-{name}-{os.getpid()}{suffix}"
     path.write_text(text)
     return str(path)
 

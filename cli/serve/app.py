@@ -57,4 +57,5 @@ def create_app(router: ModelRouter) -> Starlette:
         exception_handlers={Exception: errors.handle, HTTPException: errors.handle},
     )
     app.state.router, app.state.endpoints = router, ENDPOINTS
+    router.on_sleep = props.keep
     return app

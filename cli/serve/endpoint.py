@@ -38,6 +38,7 @@ class Endpoint:
     query       parameters of the query by name, as in OpenAPI
     reads       schema of a body that the handler reads itself
     failures    statuses besides the usual ones
+    asleep      called with (router, request) before a model is loaded: an answer that needs none, or None
     is_refusal  the route exists only to say that it is not supported, and is not documented
     media       media type of the answer, for the OpenAPI document
     streams     media type of an answer that is streamed, for the same
@@ -55,12 +56,15 @@ class Endpoint:
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads: type[BaseModel] | None = None
     failures: tuple[int, ...] = ()
+    asleep: Callable[[ModelRouter, Request], Response | None] | None = None
     is_refusal: bool = False
 
     async def __call__(self, request: Request) -> Response:
         """The response to a request. Raises only for bugs of ours."""
         router: ModelRouter = request.app.state.router
         try:
+            if self.asleep is not None and (told := self.asleep(router, request)) is not None:
+                return told
             body = None if self.schema is None else await self._body(self.schema, request)
             asked = router if self.of_server else await self._model(router, request, body)
             if body is None:

@@ -34,6 +34,7 @@ LOOKING = (
     "/page/costs",
     "/v1/messages/count_tokens",
     "/v1/chat/completions/input_tokens",
+    "/v1/responses/input_tokens",
     "/apply-template",
     "/tokenize",
     "/v1/embeddings",
@@ -68,6 +69,7 @@ def body(path: str, text: str) -> dict[str, Any]:
         "/completion": {"prompt": text, "n_predict": 2},
         "/v1/chat/completions": {"messages": messages, "max_tokens": 2},
         "/v1/responses": {"input": text, "max_output_tokens": 2},
+        "/v1/responses/input_tokens": {"input": text},
         "/v1/messages": {"messages": messages, "max_tokens": 2},
         "/api/chat": {"messages": messages, "stream": False, "options": {"num_predict": 2}},
         "/api/generate": {"prompt": text, "stream": False, "options": {"num_predict": 2}},
@@ -198,7 +200,7 @@ def test_no_route_tells_one_key_what_another_said(server: Server) -> None:
     of_slots = [status for _, path, status in statuses if path.startswith("/slots/")]
     assert of_slots == [400] * 8 + [200] * 4, "nothing to save or restore"
     assert all(status == 404 for method, path, status in statuses if path in _names(own.json()))
-    of_responses = [status for _, path, status in statuses if path.startswith("/v1/responses/")]
+    of_responses = [status for _, path, status in statuses if path.startswith("/v1/responses/resp_")]
     assert of_responses == [404] * 8, "four routes, two responses"
     # everything of the first key is still there
     after = server.http.get("/v1/conversations?limit=1000", headers=MINE).json()

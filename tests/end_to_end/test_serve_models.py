@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from http_server import until
+from random_rerankers import encoder
 from several_models import ASKED, PROMPT, Household, household
 
 from hybrid.cli.main import run
@@ -102,6 +103,36 @@ def test_models_at_the_same_time(both: Household, alone: dict[str, str]) -> None
     with ThreadPoolExecutor(4) as threads:
         said = list(threads.map(both.text, ["big", "small"] * 4))
     assert [text.strip() for text in said] == [alone["big"].strip(), alone["small"].strip()] * 4
+
+
+def test_props_of_the_server_and_of_a_sleeping_model(named: list[str]) -> None:
+    server = household(named, most=1, autoload=False)
+    try:
+        props = server.get("/props")
+        router = {"role": "router", "max_instances": 1, "models_autoload": False}
+        assert {**props, **router, "model_alias": "big", "is_sleeping": True} == props
+        assert server.http.get("/props?model=small").status_code == 400, "it was never loaded"
+        assert server.http.get("/props?model=smal").status_code == 404
+        server.post("/models/load", model="small")
+        until(lambda: server.states()["small"] == "loaded")
+        awake = server.get("/props?model=small")
+        assert awake["chat_template"] and not awake["is_sleeping"] and "role" not in awake
+        server.post("/models/unload", model="small")
+        assert server.get("/props?model=small") == {**awake, "is_sleeping": True}
+        assert server.states() == {"big": "asleep", "small": "asleep"}, "asking has loaded no model"
+    finally:
+        server.close()
+
+
+def test_props_where_the_first_model_is_an_encoder(named: list[str], tmp_path: Path, data_dir: Path) -> None:
+    server = household([f"ranks={encoder(tmp_path, data_dir, 'LABEL_0')}", *named])
+    try:
+        told = server.get("/props")
+        assert (told["role"], told["max_instances"], told["model_alias"]) == ("router", 0, "ranks")
+        assert told["models_autoload"] and told["is_sleeping"] and set(server.states().values()) == {"asleep"}
+        assert server.http.get("/props?model=ranks").status_code == 400
+    finally:
+        server.close()
 
 
 def test_texts_come_back_from_disk(named: list[str], tmp_path: Path) -> None:

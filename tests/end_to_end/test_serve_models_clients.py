@@ -53,6 +53,15 @@ def test_openais_client(both: Household, texts: dict[str, str]) -> None:
             response = client.responses.create(model=name, input=HELLO, max_output_tokens=8, temperature=0)
             assert (response.model, response.output_text) == (name, texts[name])
             assert client.responses.retrieve(response.id).model == name
+            said: dict[str, Any] = {"model": name, "instructions": "Be brief.", "input": HELLO}
+            counted = client.responses.input_tokens.count(**said).input_tokens
+            told = client.responses.create(**said, max_output_tokens=1).usage
+            assert told is not None and told.input_tokens == counted
+            more = client.responses.input_tokens.count(
+                model=name, input="And you?", previous_response_id=response.id
+            ).input_tokens
+            assert more > counted, "with the responses before"
+            assert client.responses.input_tokens.count(model=name, input="word " * 600).input_tokens > 600
         with pytest.raises(openai.NotFoundError, match="there is no huge here") as missing:
             client.chat.completions.create(model="huge", messages=HELLO)
         assert missing.value.param == "model"

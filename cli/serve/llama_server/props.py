@@ -8,13 +8,18 @@ from starlette.responses import JSONResponse, Response
 
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.faults import SidePath
 from hybrid.infer.text.chat_template import special_tokens
 
 from .. import errors
 from ..endpoint import get
+from ..models.entry import ModelEntry
+from ..models.router import ModelRouter
 from ..pictures.prompts import MARKER
 from ..served import Served
 from .answer import sampling_settings
+
+KEEPING = SidePath("the /props of sleeping models")
 
 
 def package_version() -> str:
@@ -25,33 +30,65 @@ def package_version() -> str:
         return "0"
 
 
-async def props(served: Served, _: Request) -> Response:
-    """The model, its templates, and default settings of answers."""
+BUILD = f"hybrid-{package_version()}"
+
+
+async def props(served: Served, request: Request) -> Response:
+    """The model, its templates, and default settings of answers. With several models and without a name also what
+    llama-server's router says of itself."""
+    return JSONResponse({**_props(served), "is_sleeping": False, **_router(request.app.state.router, request)})
+
+
+def asleep(router: ModelRouter, request: Request) -> Response | None:
+    """/props of a model that sleeps, which is not loaded for that; None: it has to be loaded."""
+    entry, about = router.find(request.query_params.get("model")), _router(router, request)
+    if entry.served is None and entry.props is not None:
+        return JSONResponse({**entry.props, "is_sleeping": True, **about})
+    is_asleep = entry.served is None
+    if about and (entry.facts.is_encoder or (is_asleep and not router.autoload)):  # it says little, but no error
+        path = "" if entry.path is None else entry.path.name
+        settings = {"params": {}, "n_ctx": 0}  # as llama-server's router says
+        brief = {"default_generation_settings": settings, "model_alias": entry.name, "model_path": path}
+        return JSONResponse({**brief, "build_info": BUILD, "is_sleeping": is_asleep, **about})
+    return None
+
+
+def keep(entry: ModelEntry, served: Served) -> None:
+    """Keeps what /props says of a model that falls asleep."""
+    if not served.is_encoder and served.service.is_open:
+        entry.props = KEEPING.run(lambda: _props(served), lambda: None)
+
+
+def _router(router: ModelRouter, request: Request) -> dict[str, Any]:
+    """What the server of several models says of itself, if the request names none of them."""
+    if router.only or request.query_params.get("model"):
+        return {}
+    return {"role": "router", "max_instances": router.most or 0, "models_autoload": router.autoload}
+
+
+def _props(served: Served) -> dict[str, Any]:
     model, maker = served.answers.model, served.maker
     params = maker.sampling
     n_predict = -1 if maker.defaults.n_predict is None else maker.defaults.n_predict
     settings = {**sampling_settings(params, params.seed), "n_predict": n_predict, "max_tokens": n_predict}
     tokens = special_tokens(model.tokenizer)
-    return JSONResponse(
-        {
-            "default_generation_settings": {"params": settings, "n_ctx": model.n_ctx},
-            "total_slots": served.answers.batcher.n_parallel,
-            "model_alias": served.name,
-            "model_ftype": model.file_type,
-            "model_path": model.path.name,  # the name only: clients do not learn folders
-            "modalities": {"vision": served.sees, "video": False, "audio": False},
-            **({"media_marker": MARKER} if served.sees else {}),
-            "endpoint_slots": served.settings.slots,
-            "endpoint_props": False,
-            "endpoint_metrics": True,
-            **_templates(served),
-            "bos_token": tokens.get("bos_token", ""),
-            "eos_token": tokens.get("eos_token", ""),
-            "build_info": f"hybrid-{package_version()}",
-            "is_sleeping": False,
-            "stages": _stages(model),
-        }
-    )
+    return {
+        "default_generation_settings": {"params": settings, "n_ctx": model.n_ctx},
+        "total_slots": served.answers.batcher.n_parallel,
+        "model_alias": served.name,
+        "model_ftype": model.file_type,
+        "model_path": model.path.name,  # the name only: clients do not learn folders
+        "modalities": {"vision": served.sees, "video": False, "audio": False},
+        **({"media_marker": MARKER} if served.sees else {}),
+        "endpoint_slots": served.settings.slots,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        **_templates(served),
+        "bos_token": tokens.get("bos_token", ""),
+        "eos_token": tokens.get("eos_token", ""),
+        "build_info": BUILD,
+        "stages": _stages(model),
+    }
 
 
 def _stages(model: LoadedModel) -> list[dict[str, Any]]:
@@ -126,7 +163,7 @@ def _slot(served: Served, index: int, job: Job | None, owner: bytes) -> dict[str
 
 
 ENDPOINTS = [
-    get("/props", handler=props),
+    get("/props", handler=props, query={"model": {"schema": {"type": "string"}}}, asleep=asleep),
     get("/version", handler=about_version),
     get("/slots", handler=slots),
 ]

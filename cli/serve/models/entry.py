@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.reporting import Reporter
@@ -42,6 +43,7 @@ class ModelEntry:
     why       of a failure
     n_users   requests in progress that use it; waiting: that wait for it to be loaded
     leaves    it makes room for another model: new requests wait until it is loaded again
+    props     what GET /props said when it fell asleep; None: it was never loaded
     """
 
     name: str
@@ -57,6 +59,7 @@ class ModelEntry:
     n_users: int = 0
     waiting: "list[asyncio.Future[Served]]" = field(default_factory=list)
     leaves: bool = False
+    props: dict[str, Any] | None = None
     n_loads: int = 0
     load_seconds: float = 0.0
     last_used: float = field(default_factory=time.monotonic)

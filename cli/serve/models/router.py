@@ -73,6 +73,7 @@ class ModelRouter:
         self.started = time.time()
         self.told = WarningLog()  # warnings that were logged, by client
         self.on_ended: Callable[[], None] | None = None  # called when the only model has failed
+        self.on_sleep: Callable[[ModelEntry, Served], None] = lambda entry, served: None  # called before it is unloaded
         self._turn = asyncio.Lock()  # one model is loaded or unloaded at a time, in the order of asking
         self._freed = asyncio.Event()  # set whenever a request has ended
         self._thread = ThreadPoolExecutor(1, "hybrid-models")
@@ -173,10 +174,10 @@ class ModelRouter:
         return entry.served is not None and (self.only or (entry.served.service.is_open and not entry.leaves))
 
     def release(self, scope: Scope) -> None:
-        """Ends the use of models by a request."""
+        """Ends the use of models by a request. A GET, which only asks about a model, keeps none awake."""
         for entry, counts in scope.pop(USED, ()):
             entry.n_users -= 1
-            if counts:
+            if counts and scope.get("method") != "GET":
                 entry.last_used = time.monotonic()
         self._freed.set()
 
@@ -339,6 +340,7 @@ class ModelRouter:
         if served is None:
             return
         served.service.on_closed = None
+        self.on_sleep(entry, served)
         before = resident_bytes() or 0
         why = await asyncio.get_running_loop().run_in_executor(self._thread, entry.closed)
         del served

@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -18,11 +19,12 @@ from hybrid.quant.ggml.errors import shown
 from .. import errors
 from ..cached_conversations import check_pins
 from ..client import Client
+from ..conversations import chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
-from ..in_thread import prepared
+from ..in_thread import in_thread, prepared
 from ..jobs import Maker
 from ..models.router import ModelRouter
 from ..request_jobs import Event, RequestJobs
@@ -126,11 +128,23 @@ class ResponsesRequest(Strict):
             yield "truncation", "a conversation that does not fit is refused"
 
 
-def answers_of(
-    maker: Maker, body: ResponsesRequest, whose: Client, own: Sequence[InputItem], before: Sequence[InputItem]
-) -> Answers:
-    """The same conversation, answered by the chat route. own: its items; before: items of the responses that it
-    continues."""
+Items = tuple[Sequence[InputItem], Sequence[InputItem]]  # of a request, and of the responses that it continues
+
+
+def answers_of(maker: Maker, body: ResponsesRequest, whose: Client, items: Items) -> Answers:
+    """The same conversation, answered by the chat route."""
+    with _fields_as_here():
+        return chat.answers_of(maker, _as_chat(body, items), whose)
+
+
+def _n_tokens(maker: Maker, body: ResponsesRequest, whose: Client, items: Items) -> int:
+    """The number of tokens of the prompt, also of one that does not fit."""
+    with _fields_as_here():
+        return chat_of(maker, _as_chat(body, items), whose).n_tokens
+
+
+def _as_chat(body: ResponsesRequest, items: Items) -> ChatRequest:
+    own, before = items
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     messages += messages_of([*before, *own], len(before))
     asked: dict[str, Any] = {"messages": messages, "temperature": body.temperature, "top_p": body.top_p}
@@ -143,8 +157,14 @@ def answers_of(
         asked |= {"response_format": body.text.format.as_chat()}
     if body.top_logprobs is not None or LOGPROBS in (body.include or ()):
         asked |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    return ChatRequest.model_validate(asked)
+
+
+@contextmanager
+def _fields_as_here() -> Iterator[None]:
+    """Errors name the fields of this route in place of the chat route's."""
     try:
-        return chat.answers_of(maker, ChatRequest.model_validate(asked), whose)
+        yield
     except RequestError as error:
         message, param = (
             re.sub(r"(tools/\d+|tool_choice)/function(?=\b)", r"\1", place) for place in (str(error), error.param or "")
@@ -345,6 +365,12 @@ def _as_json(given: Any) -> Any:
     return given.model_dump(exclude_none=True) if isinstance(given, Strict) else given
 
 
+def _items(served: Served, body: ResponsesRequest, whose: Client) -> Items:
+    """RequestError: an item or a response that the request names is not there."""
+    kept = served.settings.stored
+    return own_items(body.input, kept, whose.owner), items_before(kept, body.previous_response_id, whose.owner)
+
+
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
     if body.background and not body.store:
@@ -352,11 +378,9 @@ async def responses(served: Served, request: Request, body: ResponsesRequest) ->
     whose = served.client(request, body)
 
     def asked() -> tuple[Answers, bytes]:
-        kept = served.settings.stored
-        before = items_before(kept, body.previous_response_id, whose.owner)
-        own = own_items(body.input, kept, whose.owner)
-        given = as_json(listed_items(own)) if body.store else b""
-        return answers_of(served.maker, body, whose, own, before), given
+        items = _items(served, body, whose)
+        given = as_json(listed_items(items[0])) if body.store else b""
+        return answers_of(served.maker, body, whose, items), given
 
     answers, given = await prepared(request, asked)
     body.warnings.extend(answers.notes)
@@ -372,6 +396,13 @@ async def responses(served: Served, request: Request, body: ResponsesRequest) ->
     return await respond(
         served, request, answers.jobs, shape, stream=body.stream, watcher=shape.watcher, splits=answers.splits
     )
+
+
+async def response_input_tokens(served: Served, request: Request, body: ResponsesRequest) -> Response:
+    """The number of tokens of the prompt that this request would have."""
+    whose = served.client(request, body)
+    n = await in_thread(request, lambda: _n_tokens(served.maker, body, whose, _items(served, body, whose)))
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": n})
 
 
 async def _in_background(
@@ -400,4 +431,9 @@ async def _in_background(
     return JSONResponse(shape.now())
 
 
-ENDPOINTS = [post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest)]
+ENDPOINTS = [
+    post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest),
+    post(
+        "/v1/responses/input_tokens", "/responses/input_tokens", handler=response_input_tokens, schema=ResponsesRequest
+    ),
+]

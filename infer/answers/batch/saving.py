@@ -45,10 +45,12 @@ class Document:
 
 def open_store(model: LoadedModel, path: Path, budget: int, warn: Callable[[str], None]) -> CacheStore:
     """The texts of this model in a folder; close its `folder` last. Raises UsageError if they cannot be kept there."""
-    check_budget(0 if model.cache is None else model.cache.budget)
+    cache = model.cache
+    check_budget(0 if cache is None else cache.budget)
+    assert cache is not None
     folder = StoreFolder(path, model_key(model))
     try:
-        return CacheStore(model.cache, folder, budget, model.n_vocab, warn)
+        return CacheStore(cache, folder, budget, model.n_vocab, warn)
     except BaseException:
         folder.close()
         raise

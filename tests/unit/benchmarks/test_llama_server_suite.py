@@ -8,6 +8,7 @@ import pytest
 from llama_server import cases, stand_in
 
 from hybrid.cli.main import run
+from hybrid.cli.serve.models.settings_file import read_tables
 
 
 def test_options_are_those_of_hybrid_serve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +38,14 @@ def test_options_are_those_of_hybrid_serve(tmp_path: Path, capsys: pytest.Captur
     unified = ["--model", "stories260K", "--ctx-size", "512", "--parallel", "2", "--kv-unified"]
     ours, _ = stand_in.translated(unified, tmp_path)
     assert ours[ours.index("--ctx") + 1] == "512", "shared by all there, as much for each here"
-    for wrong in ("--hf-repo other/model", "--model stories260K --model-draft x", "--hf-repo ggml-org/stories15M_MOE"):
+    several = ["--models-max", "2", "--no-models-autoload", "--sleep-idle-seconds", "1", "--lora", "x.gguf"]
+    ours, _ = stand_in.translated(several, tmp_path)
+    assert ours[0] == "--models-file" and set(several) - {"--sleep-idle-seconds", "1"} < {*ours}
+    assert ours[ours.index("--idle") + 1] == "1s"
+    models = read_tables(Path(ours[1]))
+    assert [table.name for table in models] == [*stand_in.ROUTED]
+    assert [str(table.model) for table in models] == [str(tmp_path / name) for name in stand_in.ROUTED.values()]
+    for wrong in ("--hf-repo other/model", "--model stories260K --model-draft x", "--hf-repo ggml-org/stories15M-2"):
         with pytest.raises(stand_in.NoCounterpartError):
             stand_in.translated(wrong.split(), tmp_path)
     assert run(["serve", "--help"]) == 0
