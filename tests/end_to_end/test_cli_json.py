@@ -85,13 +85,13 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "inspect": [
         (
             "{model}",
-            "architecture bits_per_weight file_type is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
+            "architecture bits_per_weight ends file_type is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
             "metadata n_ctx n_ctx_train n_embd n_expert n_expert_used n_vocab n_weights name nbytes path "
             "pattern state_nbytes_per_seq tensors types version vision",
         ),
         (
             "{model} --memory --fit",
-            "architecture bits_per_weight file_type fit is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
+            "architecture bits_per_weight ends file_type fit is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
             "memory metadata n_ctx n_ctx_train n_embd n_expert n_expert_used n_vocab n_weights name nbytes "
             "path pattern state_nbytes_per_seq tensors types version vision",
         ),
