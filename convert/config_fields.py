@@ -34,12 +34,12 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "only description: what the checkpoint is called, who wrote it, labels of heads that are not converted": (
         "architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",
         "auto_map", "custom_pipelines", "id2label", "label2id", "num_labels", "torch_dtype", "dtype",
-        "finetuning_task", "tokenizer_class", "unsloth_version", "unsloth_fixed", "keys_to_ignore_at_inference",
+        "finetuning_task", "unsloth_version", "unsloth_fixed", "keys_to_ignore_at_inference",
         "base_config_key",
     ),
-    "numbers of special tokens: taken with the vocabulary": (
+    "special tokens and class of the tokenizer: taken with the vocabulary": (
         "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
-        "mask_token_id", "decoder_start_token_id",
+        "mask_token_id", "decoder_start_token_id", "tokenizer_class",
     ),
     "how text is sampled: transformers takes it from generation_config.json, and so does the conversion": (
         "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups",

@@ -74,10 +74,10 @@ def inspect(
 ) -> None:
     """Show the contents of a GGUF file.
 
-    Shows metadata, the layer pattern (A attention, M recurrent layer, E experts), tensor types, bits per weight, and
-    the memory of one sequence: recurrent state, and KV cache at a given context length; and the file with the model's
-    vision tower, if it has one. Weights are not read. For a vision tower (mmproj) it shows sizes, and what pictures
-    cost: tokens in the prompt, and memory.
+    Shows metadata, the tokens that end an answer, the layer pattern (A attention, M recurrent layer, E experts),
+    tensor types, bits per weight, and the memory of one sequence: recurrent state, and KV cache at a given context
+    length; and the file with the model's vision tower, if it has one. Weights are not read. For a vision tower
+    (mmproj) it shows sizes, and what pictures cost: tokens in the prompt, and memory.
     --memory and --fit show instead the memory that running the model takes, computed as the loader computes it.
     """
     from hybrid.pipeline import models
@@ -107,6 +107,7 @@ def inspect(
             more: dict[str, object] = {"memory": needs.plain()} if needs else {}
             more |= {"fit": fits.plain()} if fits else {}
             more |= {**layers.plain(), "vision": vision_of(path)} if layers else {"tower": console.plain(tower)}
+            more |= {"ends": [{"id": token, "text": text} for token, text in _ends(gguf, facts).items()]}
             console.out_json({**console.plain(facts), **more, "metadata": dict(gguf.metadata), "tensors": listing})
             return
         if not (memory or fit):
@@ -209,6 +210,18 @@ def _estimate(file: Path, loading: "LoadOptions") -> "Estimate":
     return Estimate(file, exact=loading.exact)
 
 
+def _ends(gguf: "GGUFFile", facts: "Inspection") -> dict[int, str]:
+    """Tokens that end an answer, and their texts. Empty: an encoder, or a file without a whole tokenizer."""
+    from hybrid.infer.text.tokenizer import read_vocabulary
+
+    if facts.is_encoder:
+        return {}
+    try:
+        return read_vocabulary(gguf).ends
+    except HybridError:
+        return {}
+
+
 def _tower(gguf: "GGUFFile") -> "TowerFacts | str":
     """The facts of a vision tower, or why they are not known."""
     from hybrid.pipeline.tower_facts import tower_facts
@@ -237,6 +250,10 @@ def show(facts: "Inspection", layers: Layers | None, tower: "TowerFacts | str | 
         name = f" ({facts.file_type})" if key == "general.file_type" and facts.file_type in FileType.__members__ else ""
         console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}{name}")
 
+    if ends := _ends(gguf, facts):
+        console.out("\n" + console.bold("tokens that end an answer"))
+        for token, text in ends.items():
+            console.out(f"  {token}  {shortened(text)}")
     if tower is not None:
         show_tower(tower)
     if layers is not None:

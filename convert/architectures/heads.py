@@ -61,19 +61,18 @@ def numbered_heads(
     shapes: Shapes, n_layer: int, norm: str = "shared_head.norm.weight", norm_target: str = Head.norm_target
 ) -> tuple[Head, ...]:
     """The heads that a checkpoint has, whatever its config says, if they are numbered after the layers as in
-    DeepSeek-V3. norm: name of the last norm in a block."""
+    DeepSeek-V3. norm: name of the last norm in a block. Any tensor that only heads have tells of one."""
     heads = []
     for i in range(MOST_HEADS):
         p = f"model.layers.{n_layer + i}."
-        if not any(f"{p}{own}.weight" in shapes for own in ("eh_proj", "enorm", "hnorm")):
-            break
+        join, token, state = (f"{p}{name}.weight" for name in ("eh_proj", "enorm", "hnorm"))
         own = {
             "norm": p + norm,
             "embedding": p + "embed_tokens.weight",
             "output": p + "shared_head.head.weight",
         }
+        if not shapes.keys() & {join, token, state, *own.values()}:
+            break
         there = {part: name for part, name in own.items() if name in shapes}
-        heads.append(
-            Head(p + "eh_proj.weight", p + "enorm.weight", p + "hnorm.weight", **there, norm_target=norm_target)
-        )
+        heads.append(Head(join, token, state, **there, norm_target=norm_target))
     return tuple(heads)

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.exhaustive
 
 WITHOUT = {
     "demo": "a show for a person; each of its steps is a command that has --json",
+    "launch": "writes another program's settings, or starts that program",
+    "stop": "unloads models; hybrid ps --json says what a server keeps",
     "serve": "answers over HTTP until it is stopped; GET /props and /metrics say what it is",
     "launch": "prints the settings of another program in their own format",
     "stop": "has done what it was told; `ps --json` lists the models",
@@ -46,7 +48,8 @@ def test_every_command_has_it() -> None:
     has = {words: any("--json" in param.opts for param in command.params) for words, command in commands()}
     without = {words for words, there in has.items() if not there}
     assert without == set(WITHOUT), "add --json (console.out_json), a row of CASES and what it prints"
-    assert {words for words, there in has.items() if there} == set(CASES)
+    with_server = {"ps"}  # tests/end_to_end/test_serve_models.py
+    assert {words for words, there in has.items() if there} == set(CASES) | with_server
 
 
 def parsed(text: str) -> Any:
@@ -89,13 +92,13 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "inspect": [
         (
             "{model}",
-            "architecture bits_per_weight file_type is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
+            "architecture bits_per_weight ends file_type is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
             "metadata n_ctx n_ctx_train n_embd n_expert n_expert_used n_vocab n_weights name nbytes path "
             "pattern state_nbytes_per_seq tensors types version vision",
         ),
         (
             "{model} --memory --fit",
-            "architecture bits_per_weight file_type fit is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
+            "architecture bits_per_weight ends file_type fit is_encoder kv_nbytes_per_seq kv_nbytes_per_token "
             "memory metadata n_ctx n_ctx_train n_embd n_expert n_expert_used n_vocab n_weights name nbytes "
             "path pattern state_nbytes_per_seq tensors types version vision",
         ),

@@ -1,5 +1,6 @@
 """Several models at one address: names, states, memory, texts that come back from disk, and `hybrid ps` and `stop`."""
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,6 +75,8 @@ def test_a_request_chooses(both: Household, alone: dict[str, str], capsys: pytes
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["NAME", "STATE", "FILE", "MEMORY", "CONTEXT", "REQUESTS"]
     assert lines[1].split()[:2] == ["big", "loaded"] and lines[2].split()[:2] == ["small", "asleep"]
+    assert run(["ps", "--url", both.url, "--json"]) == 0
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)] == ["big", "small"]
     assert run(["stop", "smal", "--url", both.url]) == 1
     assert capsys.readouterr().err == "error: model: there is no smal here. Near names: small.\n"
     assert both.post("/models/load", model="small")["success"]

@@ -72,3 +72,39 @@ def test_ids_are_those_of_tokenizers(normalizer: str | None, seed: int, tmp_path
         assert ids == expected, repr(text)
         n_compared += 1
     assert n_compared > N_TEXTS // 2
+
+
+MARKS = ("<mask>", "<|end|>", "<m", "[X]")
+
+
+def word_pieces(draw: random.Random) -> dict[str, Any]:
+    """A WordPiece vocabulary, and some special tokens with random properties."""
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"ab7x-_e²", *("##" + letter for letter in "ab7xe"), "ab", "word"]
+    plain = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
+    added = [{"id": i, "content": vocab[i], "special": True, **plain} for i in range(4)]
+    for i, text in enumerate(draw.sample(MARKS, draw.randint(1, len(MARKS))), len(vocab)):
+        near = {name: draw.random() < 0.4 for name in ("lstrip", "rstrip", "single_word")}
+        added.append({"id": i, "content": text, "special": True, "normalized": False, **near})
+    bert = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "post_processor": None,
+        "normalizer": {"type": "BertNormalizer", **bert}, "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100, "vocab": {text: i for i, text in enumerate(vocab)}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ids_of_word_pieces(seed: int, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Backend
+
+    draw = random.Random(seed)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(word_pieces(draw)))
+    reference, ours = Backend.from_file(str(path)), loaded(read(tmp_path))
+    parts = (*MARKS, *MARKS, "word", "x", "ab", " b", " ", "  ", "\t", "7", "_", "-", "e\u0301")
+    for _ in range(100):
+        text = "".join(draw.choices(parts, k=draw.randint(1, 10)))
+        ids = ours.encode(text, add_special=False, parse_special=True)
+        assert ids == reference.encode(text, add_special_tokens=False).ids, repr(text)

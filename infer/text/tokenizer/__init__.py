@@ -11,7 +11,16 @@ from hybrid.quant.ggml.token_types import TokenType
 from .base import StreamDecoder, Tokenizer
 from .vocabulary import DEFAULTS, MetadataFile, Vocabulary, assumptions, read_vocabulary
 
-__all__ = ["MetadataFile", "StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "assumptions", "load_tokenizer"]
+__all__ = [
+    "MetadataFile",
+    "StreamDecoder",
+    "TokenType",
+    "Tokenizer",
+    "Vocabulary",
+    "assumptions",
+    "load_tokenizer",
+    "read_vocabulary",
+]
 
 
 def load_tokenizer(gguf: MetadataFile) -> Tokenizer:

@@ -101,6 +101,12 @@ class Vocabulary:
         up to Python 3.11 runs Python code of `enum`; numpy drops exceptions there, also Ctrl-C."""
         return int(self.types[token])
 
+    @property
+    def ends(self) -> dict[int, str]:
+        """The tokens that end an answer and their texts: EOS, the end of a turn, then the others by id."""
+        first = [token for token in (self.eos, self.eot) if token in self.eog]
+        return {token: self.tokens[token] for token in (*first, *sorted(self.eog)) if token is not None}
+
     def is_padding(self, token: int) -> bool:
         """Whether a token only pads the embedding: `[PAD123]`, never text."""
         return self.type_of(token) == TokenType.UNUSED and _PADDING.fullmatch(self.tokens[token]) is not None

@@ -1,5 +1,6 @@
 """Decisions of a conversion: heads that guess tokens ahead, with all or only some of their tensors."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,11 @@ def without(folder: Path, *names: str) -> Path:
     return other
 
 
+def _numbered(tells: random_heads.Shapes) -> bool:
+    """Whether a head is a layer after the model's last, by the tensors that tell of it."""
+    return all(name.startswith("model.layers.") for name in tells)
+
+
 def same(a: PreparedConversion, b: PreparedConversion) -> None:
     """Both write the same file."""
     assert a.plan.tensors == b.plan.tensors
@@ -53,6 +59,22 @@ def test_a_head_with_some_of_its_tensors_is_left_out(name: str, tmp_path: Path) 
     lost = next(source for t in trunk.plan.tensors if t.name.startswith("blk.1.") for source in t.sources)
     with pytest.raises(CheckpointError, match="the checkpoint lacks tensor"):
         prepared(without(folder, lost))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, tells) in random_heads.WITH_HEADS.items() if _numbered(tells)])
+def test_any_tensor_that_only_heads_have_tells_of_one(name: str, tmp_path: Path) -> None:
+    """Also if the config does not mention the head."""
+    config, tells = random_heads.WITH_HEADS[name]
+    folder = random_heads.write(name, tmp_path / "model")
+    trunk, p = prepared(folder, heads=False), f"model.layers.{config['num_hidden_layers']}."
+    settings = json.loads((folder / "config.json").read_text())
+    settings = {key: value for key, value in settings.items() if key != "num_nextn_predict_layers"}
+    (folder / "config.json").write_text(json.dumps(settings))
+    of_head = [lost for lost in load_file(folder / WEIGHTS) if lost.startswith(p)]
+    for kept in (p + "enorm.weight", *tells):
+        rest = prepared(without(folder, *(lost for lost in of_head if lost != kept)))
+        same(rest, trunk)
+        assert any(note.startswith(f"{LEFT_OUT} the checkpoint lacks") for note in rest.plan.notes)
 
 
 def test_the_first_of_two_heads_stays(tmp_path: Path) -> None:

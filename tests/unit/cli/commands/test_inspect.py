@@ -60,6 +60,31 @@ def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [t["name"] for t in data["tensors"]] == list(TENSORS)
 
 
+def test_tokens_that_end_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them by id and text, EOS and the end of a turn first; none of an encoder and of half a tokenizer."""
+    texts = ["<s>", "<|im_end|>", "</s>", "a", "<x>", "\x1b[31m", "<|user|>", "b"]
+    types, eos = [3, 3, 3, 1, 3, 3, 3, 1], "tokenizer.ggml.eos_token_id"
+    keys = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": types}
+
+    def shown(more: dict[str, object]) -> tuple[str, list[dict[str, object]]]:
+        path = tmp_path / "ends.gguf"
+        with GGUFWriter(path, "llama") as writer:
+            for key, value in {**keys, **more}.items():
+                writer.add(key, value)
+        assert run(["inspect", str(path)]) == 0
+        out = capsys.readouterr().out
+        assert run(["inspect", str(path), "--json"]) == 0
+        return out, json.loads(capsys.readouterr().out)["ends"]
+
+    out, ends = shown({eos: 2, "hybrid.tokenizer.end_token_ids": [6, 5]})
+    assert "tokens that end an answer\n" in out and "\x1b" not in out
+    assert [one["id"] for one in ends] == [2, 1, 5, 6] and ends[1]["text"] == "<|im_end|>"
+    assert out.index('  2  "</s>"\n  1  "<|im_end|>"\n  5  ') < out.index('  6  "<|user|>"\n')
+    for more in ({"llama.attention.causal": False}, {eos: 99}):
+        out, ends = shown(more)
+        assert ends == [] and "end an answer" not in out
+
+
 def test_pattern_rows() -> None:
     assert pattern_rows(("M", "AE") * 9) == [
         " 0  M  AE M  AE M  AE M  AE M  AE M  AE M  AE M  AE",

@@ -14,6 +14,7 @@ from hybrid.convert.tokenizers import Vocabulary, read_vocabulary
 from hybrid.convert.tokenizers.vocab_json import CLASSES, Code
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import HybridError, Remedy, UnsupportedError
+from hybrid.quant.ggml.pretokenizers import Rule, by_name
 from hybrid.quant.ggml.token_types import TokenType
 
 N_VOCAB = 400
@@ -70,7 +71,7 @@ def reference(folder: Path, code: Code, prefix: bool, added: list[dict[str, Any]
     if code.normalizer:
         backend.normalizer = getattr(normalizers, code.normalizer)()
     last = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=not code.split)
-    first = [pre_tokenizers.Split(Regex(code.split), "isolated")] if code.split else []
+    first = [pre_tokenizers.Split(Regex(one), "isolated") for one in code.split]
     backend.pre_tokenizer = pre_tokenizers.Sequence([*first, last])
     backend.add_tokens([AddedToken(**token) for token in added])
     return backend
@@ -91,6 +92,12 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]] =
     "CodeGenTokenizer": (
         {"added_tokens": {"<new>": N + 1, "  ": N}, "special_tokens_map": {"additional_special_tokens": ["<new>"]}},
         [special("<|endoftext|>"), {"content": "  "}, NEW],
+        ("<|endoftext|>",),
+    ),
+    "GPTNeoXTokenizer": ({}, [special("<|endoftext|>")], ("<|endoftext|>",)),
+    "Qwen3_5Tokenizer": (
+        {"special_tokens_map": {"additional_special_tokens": ["<new>"]}},
+        [special("<|endoftext|>"), NEW],
         ("<|endoftext|>",),
     ),
     "Qwen2Tokenizer": (
@@ -157,23 +164,85 @@ def test_roberta_puts_tokens_around_a_text(trained: Callable[..., Path]) -> None
 
 
 def test_the_class_may_stand_in_config_json(trained: Callable[..., Path]) -> None:
-    assert read(trained(), model_type="qwen3").pre == "qwen2"
-    assert read(trained(), model_type="gpt2").pre == "mpt"
+    folder = trained()
+    for config, pre, normalizer in (
+        ({"model_type": "qwen3"}, "qwen2", "NFC"),
+        ({"model_type": "qwen3_5_moe"}, "qwen35", "NFC"),
+        ({"model_type": "gpt2"}, "mpt", "none"),
+        ({"model_type": "mamba2"}, "mpt", "NFC"),
+        ({"model_type": "llama", "tokenizer_class": "GPT2Tokenizer"}, "mpt", "none"),
+        ({"model_type": "gpt2", "tokenizer_class": "Qwen2TokenizerFast"}, "qwen2", "NFC"),
+    ):
+        vocabulary = read(folder, **config)
+        keys = {key: value for key, value, _ in vocabulary.key_values()}
+        assert (vocabulary.pre, keys["hybrid.tokenizer.normalizer"]) == (pre, normalizer)
+        assert vocabulary.notes == []
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "model_type", "preferred", "rule", "said"),
     [
-        ({"tokenizer_class": "MyTokenizer"}, "tokenizer_config.json says MyTokenizer; GPT2Tokenizer, CodeGenTokenizer"),
-        ({"tokenizer_class": "PreTrainedTokenizerFast"}, "says PreTrainedTokenizerFast"),
-        ({"tokenizer_class": 3}, "says 3"),
-        ({}, "tokenizer_config.json names none"),
-        ({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True}, "add_prefix_space = true is not supported"),
+        ({}, "llama", (), "gpt-2", "tokenizer_config.json names none"),
+        ({}, None, ("llama-bpe",), "gpt-2", "names none"),
+        ({}, "lfm2", ("lfm2",), "lfm2", "names none"),
+        ({}, "deepseek_v2", ("deepseek-llm", "deepseek-coder"), "deepseek-llm", "names none"),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, "exaone", (), "gpt-2", "says PreTrainedTokenizerFast"),
+        ({"tokenizer_class": "MyTokenizer"}, "qwen2", ("qwen2",), "Qwen2Tokenizer", "says MyTokenizer"),
+        ({"tokenizer_class": "MyTokenizer"}, "hunyuan_v1_dense", ("gemma4",), "gpt-2", "says MyTokenizer"),
     ],
 )
-def test_a_class_that_is_not_known(trained: Callable[..., Path], config: dict[str, Any], says: str) -> None:
+def test_a_class_that_is_not_known(
+    trained: Callable[..., Path],
+    config: dict[str, Any],
+    model_type: str | None,
+    preferred: tuple[str, ...],
+    rule: str,
+    said: str,
+) -> None:
+    """Texts are split by the family's rule, and a note says so."""
+    folder = trained(**({"tokenizer_config": config} if config else {}))
+    vocabulary = read_vocabulary(folder, Config({"model_type": model_type}, "config.json"), N_VOCAB,
+                                 preferred_pre=preferred)  # fmt: skip
+    (note,) = vocabulary.notes
+    assert said in note and f"split by the rule {rule!r}, and may become other tokens" in note
+    assert vocabulary.ids["eos"] == vocabulary.tokens.index("<|endoftext|>")
+    known = CLASSES.get(rule)
+    split = known.split if known else () if rule == "gpt-2" else (by_name(rule) or Rule((), ())).split
+    ignore = rule == "lfm2"
+    code = Code({}, split, known.normalizer if known else "", ignore_merges=ignore)
+    expected = reference(folder, code, False, [special("<|endoftext|>")])
+    expected.model.ignore_merges = ignore
+    ours, draw = loaded(vocabulary), random.Random(2)
+    for _ in range(60):
+        text = "".join(draw.choices(PARTS, k=draw.randint(0, 12)))
+        ids = ours.encode(text, add_special=False, parse_special=True)
+        assert ids == expected.encode(text, add_special_tokens=False).ids, repr(text)
+
+
+def test_without_an_end(trained: Callable[..., Path]) -> None:
+    """No token is invented where nothing names one."""
+    vocabulary = read(trained(special=("<s>",)))
+    assert vocabulary.ids == {} and "<|endoftext|>" not in vocabulary.tokens
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "says"),
+    [
+        ({"tokenizer_class": 3}, {}, "tokenizer_config.json says 3; GPT2Tokenizer, CodeGenTokenizer"),
+        ({}, {"!": None}, "names none; .* no byte-level vocabulary"),
+        ({"tokenizer_class": "CLIPTokenizer"}, {"a</w>": 399}, "says CLIPTokenizer; .* no byte-level vocabulary"),
+        ({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True}, {}, "add_prefix_space = true is not supp"),
+    ],
+)
+def test_a_vocabulary_that_is_refused(
+    trained: Callable[..., Path], config: dict[str, Any], more: dict[str, int | None], says: str
+) -> None:
+    folder = trained(tokenizer_config=config)
+    tokens = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    tokens = {token: i for token, i in {**tokens, **more}.items() if i is not None}
+    (folder / "vocab.json").write_text(json.dumps(tokens), encoding="utf-8")
     with pytest.raises(UnsupportedError, match=says) as caught:
-        read(trained(tokenizer_config=config), model_type="mamba")
+        read(folder, model_type="llama")
     assert "add_prefix" in says or caught.value.remedy is Remedy.TOKENIZER
 
 

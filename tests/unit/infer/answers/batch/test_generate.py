@@ -25,11 +25,17 @@ EOS = 256
 @pytest.fixture(scope="module")
 def tok() -> Tokenizer:
     """One token per byte, then </s>."""
+    return byte_tokenizer()
+
+
+def byte_tokenizer(**more: Any) -> Tokenizer:
+    """As `tok`. more: further keys, without hybrid.tokenizer."""
     good = set(range(0x21, 0x7F)) | set(range(0xA1, 0xAD)) | set(range(0xAE, 0x100))
     hidden = iter(range(256, 512))
     tokens = [chr(byte) if byte in good else chr(next(hidden)) for byte in range(256)] + ["</s>"]
     metadata = {"model": "gpt2", "tokens": tokens, "token_type": [1] * 256 + [3], "merges": [], "eos_token_id": EOS}
-    return load_tokenizer(FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in metadata.items()}))
+    ours = {f"hybrid.tokenizer.{key}": value for key, value in more.items()}
+    return load_tokenizer(FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in metadata.items()} | ours))
 
 
 class Memory:
@@ -307,6 +313,17 @@ def test_more_tokens_that_end_an_answer(tok: Tokenizer) -> None:
     assert (result.text, result.reason, result.eog) == ("ab", "eos", x)
     result = drawn(tok, [*b"ab", EOS, x, *b"cd"], ends=[x], ignore_eos=True)
     assert (result.text, result.eog) == ("ab.", x), "ignore_eos does not cover the tokens in `ends`"
+
+
+def test_every_end_of_the_file_ends_an_answer() -> None:
+    """All of a file's list, whatever their number, and with ignore_eos none."""
+    listed = [ord(letter) for letter in "xyz"]
+    tokenizer = byte_tokenizer(end_token_ids=listed)
+    for end in (*listed, EOS):
+        result = drawn(tokenizer, [*b"ab", end, *b"cd"])
+        assert (result.text, result.reason, result.eog) == ("ab", "eos", end)
+    result = drawn(tokenizer, [*b"a", *listed, EOS, *b"b"], ignore_eos=True)
+    assert (result.text, result.eog) == ("a....b", None)
 
 
 def test_nothing_ends_an_answer_before_min_tokens(tok: Tokenizer) -> None:
