@@ -115,7 +115,15 @@ def tower_notes(config: PictureConfig, tower: Family, text: type[Family]) -> Ite
 
 def _unknown(config: Config, family: Family, paths: Iterable[str]) -> Iterator[str]:
     """A note that names the paths that no table lists."""
-    unknown = [path for path in paths if not (without_effect(family, path) or condition(family, path))]
+    yield from _note(config, [path for path in paths if not (without_effect(family, path) or condition(family, path))])
+
+
+def outer_notes(config: Config, fields: Iterable[str]) -> Iterator[str]:
+    """As `notes`, on these fields beside the object of a text model."""
+    yield from _note(config, [name for name in fields if name not in _REASONS and name not in REFUSED])
+
+
+def _note(config: Config, unknown: list[str]) -> Iterator[str]:
     if unknown:
         more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
         names = ", ".join(map(shown, unknown[:8]))

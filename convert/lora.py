@@ -23,6 +23,7 @@ from hybrid.quant.ggml.writer import GGUFWriter
 
 from .architectures import Family, Row
 from .architectures.family import TensorBlock
+from .architectures.wrappers import WRAPPERS, Wrapper
 from .checkpoint import Config, StoredTensor
 from .checkpoint.safetensors import read_safetensors
 from .checkpoint.tensor import DataFile
@@ -96,8 +97,10 @@ def convert_lora(
     config = _config(folder)
     notes = list(_checked(config))
     base_folder = _base(config, base)
-    family, _ = _family(base_folder)
+    family, wrapper = _family(base_folder)
     trained, alpha = _pairs(folder, config)
+    if wrapper:
+        trained = {wrapper.plain_name(name): pair for name, pair in trained.items()}
     thin = dict(_mapped(family, trained))
     name = folder.resolve().name
     output = Path(dst) if dst is not None else Path(f"{name}-lora-{kind.name}.gguf")
@@ -196,13 +199,14 @@ def _base(config: Config, base: Path | str | None) -> Path:
     )
 
 
-def _family(folder: Path) -> tuple[Family, str]:
+def _family(folder: Path) -> tuple[Family, Wrapper | None]:
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{shown(folder)} has no config.json. Give the folder of the adapter's base model.")
     config = Config.read(path)
     family, architecture = family_of(config)
-    return family.read(config, {}), architecture
+    wrapper = WRAPPERS.get(architecture)
+    return family.read(wrapper.config(config, ()) if wrapper else config, {}), wrapper
 
 
 def _pairs(folder: Path, config: Config) -> tuple[dict[str, Thin], float]:

@@ -16,6 +16,7 @@ from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, Va
 
 from .architectures import ARCHITECTURES, Family, Row
 from .architectures.heads import MOST_HEADS
+from .architectures.wrappers import REFUSED, WRAPPERS
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor, mxfp4
 from .checkpoint.beside import beside
 from .checkpoint.dequantized import DequantizedTensor, values_only
@@ -33,6 +34,7 @@ from .prompts import prompt_keys
 from .reranker import TEMPLATE, as_reranker, is_reranker
 from .sentence_modules import DenseModule, read_dense, read_pooling
 from .sources import choose, in_reading_order, some
+from .text_model import text_model
 from .tokenizers import read_vocabulary
 from .tokenizers.special import stated_ids
 from .tokenizers.vocabulary import KeyValue
@@ -80,6 +82,10 @@ def family_of(config: Config) -> tuple[type[Family], str]:
         config.string("architectures")  # raises the error for a missing key
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise config.wrong("architectures", "a list of names")
+    if wrapper := WRAPPERS.get(names[0]):
+        return ARCHITECTURES[wrapper.text_class(config)], wrapper.name
+    if names[0] in REFUSED:
+        raise UnsupportedError(f"{config.where}: the architecture {names[0]} is not supported: {REFUSED[names[0]]}.")
     if names[0] not in ARCHITECTURES:
         near = ", ".join(near_architectures(names[0]))
         raise UnsupportedError(
@@ -92,7 +98,7 @@ def family_of(config: Config) -> tuple[type[Family], str]:
 def near_architectures(name: str) -> list[str]:
     """Known names like this one, without the endings that most names have."""
     stems: dict[str, list[str]] = {}
-    for known in ARCHITECTURES:
+    for known in (*ARCHITECTURES, *WRAPPERS):
         stems.setdefault(_stem(known), []).append(known)
     found = difflib.get_close_matches(_stem(name), stems, n=3, cutoff=0.6)
     return [known for stem in found for known in stems[stem]][:3]
@@ -167,10 +173,11 @@ def prepare(
     tensors = plain(tensors, config)
     tensors = checkpoint.folding.checked(tensors, keep=keep) if checkpoint.folding else tensors
     tensors = tensors if keep else values_only(tensors)
+    config, tensors, left_out = text_model(checkpoint, architecture, family_type, config, tensors)
     stored, family, lacking = _with_whole_heads(tensors, config, family_type, MOST_HEADS if heads else 0)
     if checkpoint.folding and checkpoint.folding.has_grouped_columns:
         family = family.with_grouped_columns()
-    notes = list(family.notes())
+    notes = [*family.notes(), *left_out]
     if lacking:
         notes.append(f"a head that guesses tokens ahead is left out: the checkpoint lacks {some(lacking)} of it")
     chosen = [] if vocab_only else list(choose(family, stored, notes))

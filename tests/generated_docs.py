@@ -88,6 +88,20 @@ def families() -> str:
     return "\n".join(lines) + "\n"
 
 
+def wrappers() -> str:
+    """A table of the classes of which only the text model is converted."""
+    from hybrid.convert.architectures.wrappers import FLAT, ROWS, TEXTS
+
+    lines = ["| in config.json | its text model | where the config has it | left out |", "|---|---|---|---|"]
+    for wrapper in ROWS:
+        kinds = dict.fromkeys(TEXTS[kind] for kind in wrapper.texts)
+        kinds = {TEXTS[wrapper.usual]: None} if wrapper.section == FLAT else kinds
+        text = ", ".join(f"`{kind}`" for kind in kinds) or f"by `model_type`, else `{TEXTS[wrapper.usual]}`"
+        section = "at its top" if wrapper.section == FLAT else f"`{wrapper.section.replace('|', '` or `')}`"
+        lines.append(f"| `{wrapper.name}` | {text} | {section} | {', '.join(f'`{part}`' for part in wrapper.parts)} |")
+    return "\n".join(lines) + "\n"
+
+
 def towers() -> str:
     """A table of the vision towers that can be converted."""
     from hybrid.convert.vision import FAMILIES
@@ -330,6 +344,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "schema_refusals": schema_refusals,
     "families": families,
     "towers": towers,
+    "wrappers": wrappers,
     "family_names": family_names,
     "formats": formats,
     "file_types": file_types,

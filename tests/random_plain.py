@@ -19,7 +19,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     },
     "olmo3-order": {
         "architectures": ["Olmo3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
-        "num_attention_heads": 3, "num_key_value_heads": 3, "rms_norm_eps": 1e-5, "sliding_window": 9,
+        "num_attention_heads": 3, "num_key_value_heads": 3, "rms_norm_eps": 1e-5, "sliding_window": 9, "head_dim": 32,
         "layer_types": ["full_attention", "sliding_attention", "full_attention"],
         "rope_scaling": {"rope_type": "linear", "factor": 3.0}, "rope_theta": 2e5,  # of layers without a window
     },

@@ -39,6 +39,7 @@ SHARED = {
         "rope": "positions",
         "ungated": "parts",
         "unused_fields": "fields",
+        "wrappers": "classes around text models",
         "windows": "parts",
     },
     "infer": {

@@ -154,8 +154,9 @@ def output_of(target: Path | None, output: Path | None) -> Path | None:
 def show_architectures(as_json: bool) -> None:
     """Prints the architectures that can be converted."""
     from hybrid.convert import ARCHITECTURES
+    from hybrid.convert.architectures.wrappers import WRAPPERS
 
-    names = sorted(ARCHITECTURES)
+    names = sorted((*ARCHITECTURES, *WRAPPERS))
     if as_json:
         console.out_json(names)
     else:

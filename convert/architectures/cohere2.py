@@ -27,7 +27,7 @@ class Cohere2(Llama):
     architectures = ("Cohere2ForCausalLM",)
     hparams: ClassVar[type[Any]] = Cohere2Hparams
     order = (
-        f"{LLAMA} d_head=own_head .attention.value_length=own_head logit_scale .vocab_size n_rot {UNSCALED} window? "
+        f"{LLAMA} d_head=own_head .attention.value_length=own_head? logit_scale .vocab_size n_rot {UNSCALED} window? "
         "local?"
     )
     pre = ("command-r",)

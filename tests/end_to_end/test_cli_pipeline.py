@@ -60,7 +60,7 @@ def test_convert_dry_run_writes_nothing(cli: Cli, bundled: Path, tmp_path: Path,
 
 def test_convert_lists_architectures(cli: Cli) -> None:
     names = ok(cli("convert", "--list-architectures")).split()
-    assert {"JambaForCausalLM", "MambaForCausalLM", "LlamaForCausalLM"} <= set(names)
+    assert {"JambaForCausalLM", "MambaForCausalLM", "LlavaForConditionalGeneration"} <= set(names)
 
 
 def test_convert_of_an_empty_folder(cli: Cli, tmp_path: Path) -> None:

@@ -64,6 +64,20 @@ def test_keys_and_tensors(base: Path, thin: dict, tmp_path: Path) -> None:
     np.testing.assert_array_equal(tensors[expected[1]], turned)
 
 
+def test_an_adapter_of_a_text_model_within_another_class(base: Path, thin: dict, tmp_path: Path) -> None:
+    config = {
+        "architectures": ["LlavaForConditionalGeneration"],
+        "text_config": json.loads((base / "config.json").read_text()),
+    }
+    config["text_config"]["model_type"] = "llama"
+    convert_lora(peft_adapters.write(tmp_path / "a", thin, 6), tmp_path / "a.gguf", base=base)
+    (base / "config.json").write_text(json.dumps(config))
+    for i, prefix in enumerate(("language_model.model.", "model.language_model.")):
+        named = {name.replace("model.", prefix, 1): pair for name, pair in thin.items()}
+        convert_lora(peft_adapters.write(tmp_path / "a", named, 6), tmp_path / f"{i}.gguf", base=base)
+        assert (tmp_path / f"{i}.gguf").read_bytes() == (tmp_path / "a.gguf").read_bytes()
+
+
 def test_an_activated_adapter(base: Path, thin: dict, tmp_path: Path) -> None:
     settings = {"alora_invocation_tokens": [5, 7, 5], "invocation_string": "<x>"}
     convert_lora(peft_adapters.write(tmp_path / "a", thin, 6, **settings), tmp_path / "a.gguf", base=base)
