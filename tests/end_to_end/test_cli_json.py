@@ -1,9 +1,7 @@
 """--json of every command: one value on stdout, with documented names, and no NaN."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,6 @@ WITHOUT = {
     "launch": "writes another program's settings, or starts that program",
     "stop": "unloads models; hybrid ps --json says what a server keeps",
     "serve": "answers over HTTP until it is stopped; GET /props and /metrics say what it is",
-    "launch": "prints the settings of another program in their own format",
-    "stop": "has done what it was told; `ps --json` lists the models",
 }
 
 
@@ -137,7 +133,6 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "embed": [
         ("{model} -f {lines} --pooling mean", "data model n_embd normalized pooling"),
     ],
-    "ps": [("--url {server}", "id meta state")],
     "rerank": [("{reranker} -p Who? {lines} {endings}", "model n_documents query results")],
     "perplexity": [
         (
@@ -222,38 +217,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_cache: None) -> Ite
         yield server
 
 
-class _Models(BaseHTTPRequestHandler):
-    """A server with one model."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'{"data": [{"id": "a", "state": "asleep", "meta": {"size": 5}}]}')
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def model_server() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), _Models) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 @pytest.fixture
 def places(
-    files: dict[str, Path],
-    tmp_path: Path,
-    data_dir: Path,
-    prose: Path,
-    bundled: Path,
-    hub: Hub,
-    cli: Cli,
-    model_server: str,
+    files: dict[str, Path], tmp_path: Path, data_dir: Path, prose: Path, bundled: Path, hub: Hub, cli: Cli
 ) -> dict[str, str]:
     """The values of the placeholders in `CASES`."""
     hub.add("org/g", {"g-Q8_0.gguf": files["q8_0"]})
@@ -273,7 +239,6 @@ def places(
     return {
         **{name: str(tmp_path / name) for name in (*made, "questions")},
         "model": str(files["bf16"]),
-        "server": model_server,
         "reranker": str(random_rerankers.causal(random_checkpoints.CONFIGS["qwen3"], tmp_path / "reranker", data_dir)),
         "prose": str(prose),
         "checkpoint": str(bundled),
