@@ -83,6 +83,7 @@ class Plans:
         for answer, end in zip(reading, self._ends(reading, room), strict=True):
             if end > (past := answer.seq.n_past):
                 output: Output = "last" if end == len(answer.ids) and not answer.result.pending else "none"
+                self.slices.is_watched |= output == "last"  # its first token comes: other models' passes end soon
                 output = output if answer.job.prompt_top is None else "all"
                 works.append(Work(answer.seq, answer.ids[past:end], output))
                 owners.append(answer)
