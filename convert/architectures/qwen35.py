@@ -30,7 +30,9 @@ class Qwen35(Qwen3Next):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        model = super().read(text_part(config), shapes)
+        text = text_part(config)
+        text.expects("output_gate_type", "swish", "silu")  # of vLLM, in published configs; transformers has no such key
+        model = super().read(text, shapes)
         if (model.n_expert > 0) != issubclass(cls, Qwen35Moe):
             raise UnsupportedError(f"{config.where}: num_experts = {model.n_expert} does not fit its architecture.")
         return model
