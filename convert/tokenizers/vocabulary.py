@@ -28,6 +28,7 @@ ID_KEYS = {
     "eot": "eot_token_id",
 }
 
+_EOS, _EOT, EOM = (f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 END_IDS = "hybrid.tokenizer.end_token_ids"
 # What Hugging Face's AddedToken says of how a token is found in text; each has a key hybrid.tokenizer.NAME_token_ids.
 FOUND = ("lstrip", "rstrip", "single_word", "normalized")
@@ -106,11 +107,18 @@ class Vocabulary:
             for i, (text, kind) in enumerate(zip(self.tokens, self.types, strict=True))
         ]
 
-    def _other_ends(self) -> list[int]:
-        """`ends` without the tokens that llama.cpp's keys name, each once."""
-        keys = {"tokenizer.ggml." + ID_KEYS["eos"], "tokenizer.ggml." + ID_KEYS["eot"], "tokenizer.ggml.eom_token_id"}
-        named = {self.ids.get("eos"), self.ids.get("eot"), *(value for key, value, _ in self.more if key in keys)}
-        return [token for token in dict.fromkeys(self.ends) if token not in named]
+    def _end_keys(self) -> Iterator[KeyValue]:
+        """The keys of `ends` without the tokens that other keys name, each once. The first goes into llama.cpp's key
+        for a third end, unless it is ordinary text: readers take that key's token for a control token."""
+        stated = {key: value for key, value, _ in self.more}
+        named = {self.ids.get("eos"), self.ids.get("eot"), *(stated.get(key) for key in (_EOS, _EOT, EOM))}
+        others = [token for token in dict.fromkeys(self.ends) if token not in named]
+        special = [token for token in others if self.types[token] in (TokenType.CONTROL, TokenType.USER_DEFINED)]
+        if special and EOM not in stated and (_EOT in stated or "eot" in self.ids):
+            yield EOM, special[0], ValueType.UINT32
+            others.remove(special[0])
+        if others:
+            yield END_IDS, others, ArrayOf(ValueType.UINT32)
 
     def _found_otherwise(self) -> dict[str, set[int]]:
         """`found`, reduced to cases where readers without these keys would give other ids. That a token is found in
@@ -138,8 +146,7 @@ class Vocabulary:
         for kind, key in ID_KEYS.items():
             if kind in self.ids:
                 yield f"tokenizer.ggml.{key}", self.ids[kind], ValueType.UINT32
-        if others := self._other_ends():
-            yield END_IDS, others, ArrayOf(ValueType.UINT32)
+        yield from self._end_keys()
         for name, ids in self._found_otherwise().items():
             yield f"hybrid.tokenizer.{name}_token_ids", sorted(ids), ArrayOf(ValueType.UINT32)
         for name, value in self.flags.items():

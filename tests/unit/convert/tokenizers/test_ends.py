@@ -10,7 +10,7 @@ import pytest
 from hybrid.convert import plan
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.tokenizers import Vocabulary, read_vocabulary
-from hybrid.convert.tokenizers.vocabulary import END_IDS
+from hybrid.convert.tokenizers.vocabulary import END_IDS, EOM
 from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.errors import CheckpointError, TokenizerError
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -55,18 +55,22 @@ def ends_of(vocabulary: Vocabulary):
 
 
 def test_every_token_of_the_list_ends_an_answer(folder):
-    vocabulary = read(folder([ENDOFTEXT, USER, OBSERVATION, TEXT]))
-    keys = keys_of(vocabulary)
-    assert (keys["tokenizer.ggml.eos_token_id"], keys["tokenizer.ggml.eot_token_id"]) == (ENDOFTEXT, USER)
-    assert keys[END_IDS] == [OBSERVATION, TEXT]
-    assert ends_of(vocabulary) == {ENDOFTEXT, USER, OBSERVATION, TEXT}
+    """llama.cpp has three keys. Ordinary text is in ours: readers take the tokens of the three for control tokens."""
+    for third in ([OBSERVATION, TEXT], [TEXT, OBSERVATION]):
+        vocabulary = read(folder([ENDOFTEXT, USER, *third]))
+        keys = keys_of(vocabulary)
+        named = [keys[f"tokenizer.ggml.{key}_token_id"] for key in ("eos", "eot", "eom")]
+        assert named == [ENDOFTEXT, USER, OBSERVATION] and keys[END_IDS] == [TEXT]
+        assert ends_of(vocabulary) == {ENDOFTEXT, USER, OBSERVATION, TEXT}
+    keys = keys_of(read(folder([ENDOFTEXT, USER, OBSERVATION, TOOL])))
+    assert keys[EOM] == OBSERVATION and keys[END_IDS] == [TOOL]
 
 
 def test_lists_of_both_files_count(folder):
     vocabulary = read(folder([ENDOFTEXT, USER]), {"eos_token_id": [ENDOFTEXT, TOOL, USER, -1]})
-    assert keys_of(vocabulary)[END_IDS] == [TOOL]
+    assert keys_of(vocabulary)[EOM] == TOOL and ends_of(vocabulary) == {ENDOFTEXT, USER, TOOL}
     assert ends_of(read(folder(), {"eos_token_id": [ENDOFTEXT, TOOL, TEXT]})) == {ENDOFTEXT, TOOL, TEXT}
-    assert END_IDS not in keys_of(read(folder([ENDOFTEXT, USER]), {"eos_token_id": [USER, ENDOFTEXT]}))
+    assert not {EOM, END_IDS} & keys_of(read(folder([ENDOFTEXT, USER]), {"eos_token_id": [USER, ENDOFTEXT]})).keys()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ def test_the_checkpoint_counts_beside_another_tokenizer(folder, tmp_path):
         for key, value, kind in read(source).key_values():
             writer.add(key, value, kind)
     vocabulary = read(path, checkpoint=checkpoint)
-    assert keys_of(vocabulary)[END_IDS] == [OBSERVATION, TOOL]
+    assert keys_of(vocabulary)[EOM] == OBSERVATION and keys_of(vocabulary)[END_IDS] == [TOOL]
     assert ends_of(vocabulary) == {ENDOFTEXT, USER, OBSERVATION, TOOL}
 
 
