@@ -143,7 +143,7 @@ def page(results: list[dict[str, str]]) -> str:
         "",
         "Three kinds of them are skipped or left out there because llama-server fails them: an answer with the cache "
         "and without it, temperature 1 with a seed, and any slot beside any others "
-        "(`benchmarks/llama_server/enabled.py`).",
+        "(`benchmarks/llama_server/enabled.py`, which also asks for several scales of an adapter at a time).",
     ]
     for kind in ORDER:
         found = Counter((_test(result["test"]), result["why"]) for result in results if result["outcome"] == kind)

@@ -434,6 +434,10 @@ async def _in_background(
 ENDPOINTS = [
     post("/v1/responses", "/responses", handler=responses, schema=ResponsesRequest, failures=(404,)),
     post(
-        "/v1/responses/input_tokens", "/responses/input_tokens", handler=response_input_tokens, schema=ResponsesRequest
+        "/v1/responses/input_tokens",
+        "/responses/input_tokens",
+        handler=response_input_tokens,
+        schema=ResponsesRequest,
+        failures=(404,),
     ),
 ]
