@@ -28,6 +28,7 @@ from typing import Any
 import httpx
 from servers import Running, ours
 
+from hybrid.infer.memory.cache_store import WORTH_FETCHING
 from hybrid.quant.ggml.byte_sizes import parse_size, size_text
 
 WORDS = """state space model memory attention token layer reads keeps forgets writes long short text table number river
@@ -90,7 +91,8 @@ async def client(http: httpx.AsyncClient, names: Sequence[str], rng: random.Rand
         if text.n_tokens:
             tally.n_again += 1
             cached = usage["prompt_tokens_details"]["cached_tokens"]
-            if cached < text.n_tokens - 2:  # the last tokens of a text may join with what follows
+            # fewer tokens are not fetched from disk, and the last ones of a text may join with what follows
+            if cached < text.n_tokens - WORTH_FETCHING - 4:
                 tally.n_read_again += 1
                 tally.wrong.append(f"{text.model}: {text.n_tokens - cached} of {text.n_tokens} tokens are read again")
         if tally.n % CHECKED == 0:

@@ -34,6 +34,7 @@ from .entry import ModelEntry, State
 USED = "hybrid.models"  # name in a request's scope: the models that it uses
 LOOK_SECONDS = 0.2  # between two looks at whether a waiting client is still there
 WATCH_SECONDS = 1.0  # between two looks at idle models and at the memory
+HEADROOM = 1 / 16  # of the memory, for what loaded models take in addition between two looks
 NEAR = 3  # names that a message suggests
 
 WATCH = SidePath("the watch over idle models")
@@ -283,7 +284,7 @@ class ModelRouter:
         used = resident_bytes()
         if used is None:  # this system does not say
             used = sum(other.nbytes for other in self._loaded())
-        return used + entry.nbytes - self.memory
+        return used + entry.nbytes - int(self.memory * (1 - HEADROOM))
 
     def _loaded(self) -> list[ModelEntry]:
         """The loaded models, the one unused for longest first."""
@@ -371,7 +372,7 @@ class ModelRouter:
         free = [entry for entry in self._loaded() if not entry.pinned and not entry.is_used]
         idle = [entry for entry in free if entry.idle is not None and now - entry.last_used >= entry.idle]
         used = resident_bytes() or 0
-        if not idle and self.memory is not None and used > self.memory and len(self._loaded()) > 1:
+        if not idle and self.memory is not None and used > self.memory * (1 - HEADROOM) and len(self._loaded()) > 1:
             return free[:1]
         return idle
 

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from hybrid.cli.serve.errors import RequestError
 from hybrid.cli.serve.models import router as module
 from hybrid.cli.serve.models.entry import WORKING_BYTES, ModelEntry, State
-from hybrid.cli.serve.models.router import ModelRouter
+from hybrid.cli.serve.models.router import HEADROOM, ModelRouter
 from hybrid.cli.serve.server_settings import ServerSettings
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.reporting import Reporter
@@ -59,7 +59,7 @@ class House:
         self.broken: set[str] = set()
         self.loaded: set[str] = set()
         self.entries = {name: ModelEntry(name, None, self._opener(name), measured=SIZE) for name in names}
-        memory = BASE + int(fit * SIZE)
+        memory = int((BASE + fit * SIZE) / (1 - HEADROOM)) + 1
         self.router = ModelRouter(list(self.entries.values()), ServerSettings(), memory=memory, **more)
 
     def _opener(self, name: str) -> Any:
@@ -264,7 +264,7 @@ def test_larger_than_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def refused() -> None:
         await strict.once("a")
-        with pytest.raises(RequestError, match=r"^b does not load: it needs 1000\.0 MiB, and this server may use 250"):
+        with pytest.raises(RequestError, match=r"^b does not load: it needs 1000\.0 MiB, and this server may use 266"):
             await strict.use("b")
         assert strict.log == ["+a"]
 
