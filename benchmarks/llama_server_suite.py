@@ -119,7 +119,7 @@ def make_models(folder: Path, encoder: Path | None) -> None:
     (folder / "ranker").mkdir()
     known = {"max_position_embeddings": 512, "type_vocab_size": 1}  # llama-server gives all tokens the first type
     ranker = random_rerankers.encoder(folder / "ranker", TESTS / "data", "LABEL_0", **known)
-    ranker.rename(folder / "ranker.gguf")
+    shutil.move(ranker, folder / "ranker.gguf")
     for name, source in cases.TEMPLATES.items():
         (folder / f"{name}.jinja").write_text(source)
 
