@@ -37,8 +37,10 @@ def write_adapter(
     size: float = 0.01,
     **keys: object,
 ) -> int:
-    """A random adapter of the matrices of all blocks, or of those whose names contain one of `only`; returns the bytes
-    of its tensors. size: of the values; keys: more metadata, with __ for a dot."""
+    """A random adapter of all matrices of blocks; returns the bytes of its tensors.
+
+    only: matrices whose names contain one of these; size: of the values; keys: more metadata, with __ for a dot.
+    """
     rng, total = np.random.default_rng(seed), 0
     with GGUFFile.open(base) as file:
         names = [
@@ -91,6 +93,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
+    """Measures the rates, and prints them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     for name, default in (("answers", 8), ("adapters", 4), ("rank", 16), ("rounds", 7), ("steps", 16), ("threads", 0)):

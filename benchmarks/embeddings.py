@@ -80,6 +80,7 @@ def measured(running: servers.Running, texts: Sequence[list[int]]) -> tuple[floa
 
 
 def main() -> None:
+    """Measures the rates, and prints them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("models", type=Path, nargs="*")
     parser.add_argument("--bge", type=Path, metavar="FOLDER")

@@ -33,7 +33,7 @@ from hybrid.quant.ggml.byte_sizes import parse_size, size_text
 
 WORDS = """state space model memory attention token layer reads keeps forgets writes long short text table number river
 stone bread letter window answer question machine garden winter music""".split()  # noqa: SIM905
-CHECKED = 25  # every so many answers to new texts, half of all, are asked again alone
+CHECKED = 25  # of 25 answers to new texts, which are half of all answers, one is asked again alone
 WAIT = 600.0
 WINDOW = 8.0  # seconds of a stream whose rate is measured
 LONG = 4000  # tokens of the prompt that is read beside a stream
@@ -54,7 +54,7 @@ class Tally:
 
 @dataclass
 class Text:
-    """A text of one model that grows: what was sent and answered so far."""
+    """A growing text of one model: all questions and answers so far."""
 
     model: str
     text: str
@@ -91,7 +91,7 @@ async def client(http: httpx.AsyncClient, names: Sequence[str], rng: random.Rand
         if text.n_tokens:
             tally.n_again += 1
             cached = usage["prompt_tokens_details"]["cached_tokens"]
-            # fewer tokens are not fetched from disk, and the last ones of a text may join with what follows
+            # fewer tokens are not fetched from disk, and the last tokens of a text may join with the next text
             if cached < text.n_tokens - WORTH_FETCHING - 4:
                 tally.n_read_again += 1
                 tally.wrong.append(f"{text.model}: {text.n_tokens - cached} of {text.n_tokens} tokens are read again")
@@ -135,6 +135,7 @@ def alone(files: dict[str, Path], tally: Tally, context: int) -> None:
 
 
 def run_soak(files: dict[str, Path], options: argparse.Namespace) -> int:
+    """The soak; returns the exit code."""
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         words_of = [*(f"{name}={path}" for name, path in files.items()), "-c", options.ctx, "--parallel", 4]
@@ -232,6 +233,7 @@ def wake(server: Running, names: Sequence[str]) -> None:
 
 
 def main() -> int:
+    """Runs what the command line asks for; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--memory", default="4G")

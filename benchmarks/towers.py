@@ -96,7 +96,7 @@ def written(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 class Runs:
-    """Seconds of the runs of one program, and of those that nobody disturbed."""
+    """Seconds of the runs of one program, and of its undisturbed runs."""
 
     def __init__(self, run: Callable[[], float]) -> None:
         self.run, self.all, self.quiet = run, list[float](), list[float]()

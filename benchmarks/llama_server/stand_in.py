@@ -64,7 +64,7 @@ STAND_INS = {
     "stories15M_MOE": "text.gguf",
     "jina-reranker": "ranker.gguf",
 }
-# models of a server that was given none: those that llama-server finds in its tests' cache
+# models of a server without a given model: llama-server finds them in its tests' cache
 ROUTED = {
     "ggml-org/tinygemma3-GGUF:Q8_0": "text.gguf",
     "ggml-org/test-model-stories260K:F32": "text.gguf",

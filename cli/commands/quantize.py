@@ -150,7 +150,7 @@ def quantize(
 
 def _input(source: Path, *, vision: bool, measured: bool) -> "tuple[Path | CheckpointSource, Path]":
     """The source to quantize (a checkpoint or a GGUF file), and the GGUF file that measurements use. vision: the
-    checkpoint's tower is written too."""
+    checkpoint's tower is also written."""
     found = models.source(source, console.SCREEN)
     checkpoint = _checkpoint(found, vision)
     is_ready = checkpoint is not None or not found.is_dir()

@@ -70,6 +70,7 @@ class YAMLSettings(SettingsFile):
     values: Mapping[str, str | int] = field(default_factory=dict)
 
     def merged(self, old: str) -> str:
+        """The old text with these values. HybridError: it cannot be changed line by line."""
         given = _keys(old)
         if given is None:
             raise self.refusal("it is not YAML with keys")

@@ -86,8 +86,8 @@ class Endpoint:
             if self.only_looks and not router.is_ready(entry := router.find(name)):
                 return entry
             loads = request.query_params.get(AUTOLOAD) not in ("false", "0")
-            counts = not self.only_looks and (loads or request.method != "GET")
-            served = await router.use(request, name, loads=loads, counts=counts)
+            asks = self.only_looks or request.method in ("GET", "HEAD")  # a request that asks keeps no model awake
+            served = await router.use(request, name, loads=loads, counts=not asks)
         canonical = router.canonical(served, name)
         request.scope[SERVED], request.scope[NAMED] = served, canonical
         if canonical != name and served.adapters.names and body is not None:

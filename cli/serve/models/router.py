@@ -175,10 +175,10 @@ class ModelRouter:
         return entry.served is not None and (self.only or (entry.served.service.is_open and not entry.leaves))
 
     def release(self, scope: Scope) -> None:
-        """Ends the use of models by a request. A GET, which only asks about a model, keeps none awake."""
+        """Ends the use of models by a request."""
         for entry, counts in scope.pop(USED, ()):
             entry.n_users -= 1
-            if counts and scope.get("method") != "GET":
+            if counts:
                 entry.last_used = time.monotonic()
         self._freed.set()
 

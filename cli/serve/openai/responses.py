@@ -239,7 +239,7 @@ class ResponseShape:
 
     @property
     def id(self) -> str:
-        """Of the response."""
+        """The response's ID."""
         return str(self._head["id"])
 
     def keep_queued(self) -> None:
