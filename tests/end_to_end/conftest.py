@@ -121,6 +121,16 @@ def chat_model(files: dict[str, Path]) -> Iterator[LoadedModel]:
         yield loaded
 
 
+@pytest.fixture(scope="module")
+def server(files: dict[str, Path]) -> Iterator[Server]:
+    """The bundled model, served; several modules have a server of their own instead."""
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=5, checkpoint_budget=32 << 20) as model:
+        server = Server(model)
+        yield server
+        server.close()
+        assert model.n_free == 5
+
+
 @pytest.fixture(scope="session")
 def files_of_eyes(data_dir: Path) -> tuple[Path, Path]:
     """A small model that sees, and its tower."""

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,15 +31,6 @@ TALK: list[Any] = [
     {"role": "assistant", "content": "Hi."},
     {"role": "user", "content": "State space models"},
 ]
-
-
-@pytest.fixture(scope="module")
-def server(files: dict[str, Path]) -> Iterator[Server]:
-    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=5, checkpoint_budget=32 << 20) as model:
-        server = Server(model)
-        yield server
-        server.close()
-        assert model.n_free == 5
 
 
 def wanted(server: Server, messages: list[Any], n: int, **more: Any) -> str:

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.exhaustive
 
 QUESTION: list[Any] = [{"role": "user", "content": "Add 5."}]
-
-
-@pytest.fixture(scope="module")
-def server(files: dict[str, Path]) -> Iterator[Server]:
-    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=5, checkpoint_budget=32 << 20) as model:
-        server = Server(model)
-        yield server
-        server.close()
-        assert model.n_free == 5
 
 
 @pytest.fixture(scope="module")

@@ -15,22 +15,12 @@ from scripted_chat import LOOK
 
 from hybrid.cli.serve.embedding import EncoderModel, EncoderService
 from hybrid.convert import convert
-from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.embed import Embedder
 
 if TYPE_CHECKING:
     import ollama
 
 pytestmark = pytest.mark.exhaustive
-
-
-@pytest.fixture(scope="module")
-def server(files: dict[str, Path]) -> Iterator[Server]:
-    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=5, checkpoint_budget=32 << 20) as model:
-        server = Server(model)
-        yield server
-        server.close()
-        assert model.n_free == 5
 
 
 @pytest.fixture(scope="module")
