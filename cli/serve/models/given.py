@@ -56,16 +56,16 @@ class GivenModels:
 
     def entries(self) -> list[ModelEntry]:
         """All models. UsageError: two have one name, a table is of no model, or an option is wrong."""
-        named = list(self._first())
+        named, found = list(self._first()), list(self._found())
         tables = {table.name: table for table in self.tables}
-        known = {each.name for each in (*named, *self._found())}
+        known = {each.name for each in (*named, *found)}
         for table in self.tables:
             if table.model is not None:
                 named.append(self._resolved(table.name, table.model))
             elif table.name not in known:
                 raise UsageError(f"{table.where}: there is no model of this name. Add: model = FILE.")
         _check_names(named)
-        return [self._entry(each, tables.get(each.name)) for each in _unique([*named, *self._found()])]
+        return [self._entry(each, tables.get(each.name)) for each in _unique([*named, *found])]
 
     def rescan(self, before: Sequence[ModelEntry]) -> list[ModelEntry]:
         """The models after files came into the folder or left it; loaded ones stay."""
