@@ -33,7 +33,7 @@ from .entry import ModelEntry, State
 
 USED = "hybrid.models"  # name in a request's scope: the models that it uses
 LOOK_SECONDS = 0.2  # between two looks at whether a waiting client is still there
-WATCH_SECONDS = 1.0  # between two looks at idle models and at the memory
+WATCH_SECONDS = 0.5  # between two looks at idle models and at the memory
 HEADROOM = 1 / 16  # of the memory, for what loaded models take in addition between two looks
 NEAR = 3  # names that a message suggests
 
@@ -367,13 +367,15 @@ class ModelRouter:
                 await self.unload(entry)
 
     def _too_many(self) -> Sequence[ModelEntry]:
-        """The models to unload now: those idle for too long, and the oldest if the memory is over its limit."""
+        """The models to unload now: idle ones; if the memory is over its limit, the one unused for longest. If all are
+        in use, it goes after its requests."""
         now = time.monotonic()
-        free = [entry for entry in self._loaded() if not entry.pinned and not entry.is_used]
+        loaded = [entry for entry in self._loaded() if not entry.pinned]
+        free = [entry for entry in loaded if not entry.is_used]
         idle = [entry for entry in free if entry.idle is not None and now - entry.last_used >= entry.idle]
         used = resident_bytes() or 0
         if not idle and self.memory is not None and used > self.memory * (1 - HEADROOM) and len(self._loaded()) > 1:
-            return free[:1]
+            return free[:1] or loaded[:1]
         return idle
 
     @property

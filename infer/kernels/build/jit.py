@@ -9,6 +9,7 @@ imports numba until a kernel must be compiled: pieces, devices and kernels are p
 """
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from .object_cache import CompiledObject, link, read, write
 __all__ = ["CompileProgress", "Kernel", "compile_kernels", "device", "kernel", "serve_helper", "variant"]
 
 CompileProgress = Callable[[str, int, int], None]
+_LINKING = threading.Lock()  # guards the addresses of kernels; models of several threads share kernels
+_COMPILING = threading.RLock()  # one thread compiles at a time, so that no kernel is compiled twice
 
 
 class Kernel(KernelSource):
@@ -44,8 +47,9 @@ class Kernel(KernelSource):
         return self._address
 
     def use(self, address: int, keep: Any, *, from_cache: bool) -> None:
-        """Set the address of the machine code, which `keep` owns."""
-        self._address, self._keep, self.from_cache = address, keep, from_cache
+        """Set the address of the machine code, which `keep` owns. Once only: see `_use`."""
+        assert not self.ready
+        self._keep, self.from_cache, self._address = keep, from_cache, address
 
     def compile(self) -> None:
         """Compile with numba, write the machine code to the cache, and link it."""
@@ -72,9 +76,13 @@ def variant(
 
 
 def _use(compiled: dict[Kernel, CompiledObject], *, from_cache: bool) -> None:
-    linked = link(list(compiled.values()))
-    for item, code in compiled.items():
-        item.use(linked.get_function_address(code.symbol), linked, from_cache=from_cache)
+    """Link the kernels that no other thread has linked meanwhile. A kernel keeps its first machine code: programs hold
+    its address, and a second link would free the code while they run it."""
+    with _LINKING:
+        new = {item: code for item, code in compiled.items() if not item.ready}
+        linked = link(list(new.values()))
+        for item, code in new.items():
+            item.use(linked.get_function_address(code.symbol), linked, from_cache=from_cache)
 
 
 def load_cached(kernels: Sequence[Kernel]) -> list[Kernel]:
@@ -89,15 +97,27 @@ def compile_kernels(
     helper: Sequence[str] = (),
     n_processes: int = 2,
 ) -> float:
-    """Link or compile all kernels that are not ready; returns the seconds spent.
+    """Link or compile all kernels that are not ready; returns the seconds spent. May be called from several threads.
 
     progress(name, done, total) is called before each kernel compiled here and, if any was missing, at the end.
     `helper`: command of up to `n_processes` - 1 helper processes (helpers.py), at most one per three kernels.
     """
     start = time.perf_counter()
     wanted = [k for k in dict.fromkeys(kernels) if not k.ready]
+    missing = load_cached(wanted)
+    if missing:
+        with _COMPILING:
+            _compile(missing, progress, helper, n_processes)
+    return time.perf_counter() - start
+
+
+def _compile(
+    kernels: Sequence[Kernel], progress: CompileProgress | None, helper: Sequence[str], n_processes: int
+) -> None:
+    """The part of `compile_kernels` for kernels that the disk cache does not have, unless another thread has compiled
+    them meanwhile."""
     # longest first, so that no process begins a long one last
-    missing = sorted(load_cached(wanted), key=lambda k: -k.code_size)
+    missing = sorted((k for k in kernels if not k.ready), key=lambda k: -k.code_size)
     n_helpers = min(n_processes - 1, (len(missing) - 1) // 3) if helper and folder() is not None else 0
     with _few_collections(), Helpers(missing, helper, n_helpers) as helpers:
         while True:
@@ -113,7 +133,6 @@ def compile_kernels(
             item.compile()
     if progress and missing:
         progress("", len(missing), len(missing))
-    return time.perf_counter() - start
 
 
 def serve_helper(kernels: Iterable[Kernel]) -> None:

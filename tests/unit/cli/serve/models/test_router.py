@@ -319,6 +319,10 @@ def test_idle_models_and_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         house.router.memory = BASE
         house.entries["a"].last_used += 61
         assert house.router._too_many() == [house.entries["c"]]  # the longest unused
+        users = [await house.use(name) for name in "abc"]
+        assert house.router._too_many() == [house.entries["c"]]  # it goes after its requests
+        for user in users:
+            house.end(user)
 
     run(house, work, monkeypatch)
 

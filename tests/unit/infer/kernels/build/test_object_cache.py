@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reference.run_kernel import record, run
@@ -54,6 +57,46 @@ def test_compiled_once_then_linked(cache: Path) -> None:
     jit.compile_kernels([second], lambda *_: pytest.fail("compiled again"))
     assert second.from_cache
     assert works(second)
+
+
+def test_threads_link_a_kernel_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs hold the address of a kernel's code: a second link would free the code while another model runs it."""
+    jit.Kernel(triple).compile()
+    item, both = jit.Kernel(triple), threading.Barrier(2)
+    engines: list[Any] = []
+
+    def read(name: str) -> object_cache.CompiledObject | None:
+        code = object_cache.read(name)
+        both.wait(60)  # both threads have found that the kernel is not linked
+        return code
+
+    def link(objects: list[object_cache.CompiledObject]) -> Any:
+        engines.append(object_cache.link(objects))
+        return engines[-1]
+
+    monkeypatch.setattr(jit, "read", read)
+    monkeypatch.setattr(jit, "link", link)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: jit.compile_kernels([item]), range(2)))
+    assert [engine for engine in engines if engine is not None] == [item._keep]
+    assert works(item)
+
+
+def test_threads_compile_a_kernel_once(cache: Path) -> None:
+    item, seen, under_way = jit.Kernel(triple), list[str](), threading.Event()
+
+    def first(name: str, done: int, total: int) -> None:
+        seen.append(name)
+        under_way.set()
+        time.sleep(0.05)  # the other thread finds no code on disk and waits
+
+    with ThreadPoolExecutor(1) as threads:
+        compiled = threads.submit(jit.compile_kernels, [item], first)
+        assert under_way.wait(60)
+        jit.compile_kernels([item], lambda name, *_: seen.append(name))
+        compiled.result()
+    assert seen == ["triple", ""]
+    assert works(item)
 
 
 @pytest.mark.parametrize("damage", [b"", b"hybrid-kernel 2\n", None], ids=["empty", "cut off", "changed"])
