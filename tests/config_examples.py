@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import config_fields
+from families import merged
 from random_checkpoints import CONFIGS, ENCODERS
 
 from hybrid.convert.architectures import ARCHITECTURES
@@ -278,6 +279,7 @@ MORE: dict[str, dict[str, Any]] = {
         "attn_layer_period": 3, "attn_layer_offset": 1,
         "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_dt_rank": 3, "rms_norm_eps": 1e-5,
     },
+    **merged("examples"),
 }  # fmt: skip
 
 # Fields that are refused unless they have the value that follows from other fields.
@@ -307,6 +309,7 @@ ALIKE = {
     "RobertaForSequenceClassification": "XLMRobertaForSequenceClassification",
     "StableLMEpochForCausalLM": "StableLmForCausalLM",
     "PhimoeForCausalLM": "PhiMoEForCausalLM",
+    **merged("alike"),
 }
 
 

@@ -2,7 +2,7 @@
 
     python tests/config_fields.py     # writes tests/data/config_fields.json
 
-Writing the file needs transformers, here 5.23.0, and the package in one environment. Tests need neither: they read the
+Writing the file needs transformers, here 5.24.0, and the package in one environment. Tests need neither: they read the
 file. Architectures that transformers lacks are below, with the fields of published configs.
 """
 
@@ -14,6 +14,8 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from families import merged
 
 FILE = Path(__file__).resolve().parent / "data" / "config_fields.json"
 
@@ -27,6 +29,7 @@ SAME = {
     "StableLMEpochForCausalLM": "StableLmForCausalLM",
     "PhiMoEForCausalLM": "PhimoeForCausalLM",
     "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM",
+    **merged("alike"),
 }
 
 _MINIMAX: dict[str, Any] = {
@@ -138,6 +141,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "sliding_window": None, "use_sliding_window": False, "attention_dropout": 0.0, "initializer_range": 0.02,
         "tie_word_embeddings": False, "use_cache": True, "bos_token_id": 151643, "eos_token_id": 151645,
     },
+    **merged("published"),
 }  # fmt: skip
 
 

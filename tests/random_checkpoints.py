@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from families import merged
 from random_compressed import COMPRESSED
 from random_experts import EXPERT_CONFIGS
 from random_latent import LATENT
@@ -374,6 +375,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     **SSM_CONFIGS,
     **WINDOWS, **STRETCHED, **PLAIN, **LATENT, **POOLED,
+    **merged("configs"),
 }  # fmt: skip
 
 # Models that only make embeddings. They use the tokenizer of tests/data/tokenizers/wordpiece.

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from families import listed
+
 # Known layers with other settings: tests of layers need only one model of each family.
 REPEATED = (
     "olmo3-order", "qwen2moe-window", "seed-oss-biased", "exaone4-window", "ernie4_5-biased", "ernie4_5-moe-order",
     "cohere2-order", "dots1-groups", "glm4-moe-plain", "hunyuan-moe-alpha",
     "apertus-biased", "phimoe-window", "arcee-biased", "nemotron-biased",
-    "mixtral-window",
+    "mixtral-window", *listed("repeated"),
 )  # fmt: skip
 
 PLAIN: dict[str, dict[str, Any]] = {

@@ -9,10 +9,10 @@ from hybrid.quant.ggml.families.bailingmoe3 import BailingMoe3Hparams
 from ..checkpoint import Config
 from ..transforms import POSITIVE_EXP
 from .blocks import read_kinds, read_plain_rope, routed_experts
-from .experts import read_expert_groups
+from .experts import read_dense, read_expert_groups
 from .family import Row, Shapes, row
 from .heads import Head, numbered_heads
-from .kimi_linear import KINDS, KimiLinear, read_dense
+from .kimi_linear import KINDS, KimiLinear
 from .latent import Latent, require_equal_heads
 from .unused_fields import HEADS, mtp_layers, read_mtp
 

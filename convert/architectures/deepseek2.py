@@ -1,4 +1,5 @@
-"""DeepSeek-V2 and V3: latent attention with RoPE on the part of a key that heads share, experts. arXiv:2405.04434"""
+"""DeepSeek-V2 and V3, GLM-4.7-Flash: latent attention with RoPE on the part of a key that heads share, experts.
+arXiv:2405.04434"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from hybrid.quant.ggml.families.experts import SIGMOID, SOFTMAX
 from ..checkpoint import Config
 from .blocks import SIZES, read_rope, routed_experts, swiglu
 from .decoder import Decoder
-from .experts import GROUPS, read_expert_groups
+from .experts import GROUPS, read_dense, read_expert_groups
 from .family import Row, Shapes, TensorBlock, row
 from .heads import Head, numbered_heads
 from .latent import LATENT, LATENT_EPS, Latent, latent_eps, require_equal_heads
@@ -74,7 +75,7 @@ class DeepSeekV2(Decoder):
         }.items():
             config.expects(key, value)
         config.expects("scoring_func", cls.scoring)
-        sizes = cls.sizes(config, shapes)
+        sizes = cls.sizes(config, shapes, eps=cls.usual_eps)
         n_head, latent = config.integer("num_attention_heads"), Latent.read(config)
         if "q_lora_rank" not in config.data:
             raise config.wrong("q_lora_rank", "a number, or null where queries come straight from the input")
@@ -92,7 +93,7 @@ class DeepSeekV2(Decoder):
             latent=latent,
             freq_base=theta,
             rope_scaling=_scaling(config, rope, theta, latent.d_rope, sizes["n_ctx"]),
-            n_dense=config.integer("first_k_dense_replace", default=cls.usual_dense, minimum=0),
+            n_dense=cls.read_dense(config, sizes["n_layer"]),
             n_expert=n_expert,
             n_expert_used=n_used,
             groups=cls.read_groups(config, n_expert, n_used),
@@ -104,9 +105,15 @@ class DeepSeekV2(Decoder):
             heads_ahead=heads,
         )
 
+    usual_eps: ClassVar[float] = 1e-6
     usual_dense: ClassVar[int] = 0
     usual_shared: ClassVar[int] = 2
     usual_scale: ClassVar[float] = 1.0
+
+    @classmethod
+    def read_dense(cls, config: Config, n_layer: int) -> int:
+        """The number of first layers without experts."""
+        return config.integer("first_k_dense_replace", default=cls.usual_dense, minimum=0)
 
     @classmethod
     def other_spelling(cls) -> tuple[str, ...]:
@@ -194,6 +201,33 @@ class DeepSeekV3(DeepSeekV2):
     def read_groups(cls, config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
         config.expects("topk_method", "noaux_tc")
         config.integer("n_group"), config.integer("topk_group")  # without them transformers takes 8 and 4
+        return read_expert_groups(config, n_expert, n_used)
+
+
+@dataclass(frozen=True)
+class Glm4MoeLite(DeepSeekV3):
+    """One model of GLM-4.7-Flash: DeepSeek-V3 with other defaults. arXiv:2508.06471"""
+
+    architectures: ClassVar[tuple[str, ...]] = ("Glm4MoeLiteForCausalLM",)
+    pre: ClassVar[tuple[str, ...]] = ("glm4",)
+    conditional: ClassVar[Mapping[str, str]] = {"first_k_dense_replace": "only without mlp_layer_types"}
+    usual_eps = 1e-5
+    usual_dense = 1
+    usual_scale = 1.8
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        for settings in (config, read_rope(config)[0]):
+            settings.expects("partial_rotary_factor", 1.0)
+        return super().read(config, shapes)
+
+    @classmethod
+    def read_dense(cls, config: Config, n_layer: int) -> int:
+        return read_dense(config, n_layer, cls.usual_dense)
+
+    @classmethod
+    def read_groups(cls, config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
+        config.expects("topk_method", "noaux_tc")
         return read_expert_groups(config, n_expert, n_used)
 
 

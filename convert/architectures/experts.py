@@ -1,6 +1,7 @@
 """Config fields about experts: which layers have them, their groups, and their weights."""
 
 from ..checkpoint import Config
+from .blocks import read_kinds
 
 GROUPS = "n_expert_group=groups/0 n_expert_group_used=groups/1"  # words of Family.order
 
@@ -12,6 +13,17 @@ def read_moe_layers(config: Config, n_layer: int, n_expert: int) -> tuple[bool, 
     if not isinstance(dense, list) or not all(type(i) is int for i in dense):
         raise config.wrong("mlp_only_layers", "numbers of layers")
     return tuple(n_expert > 0 and i not in dense and (i + 1) % step == 0 for i in range(n_layer))
+
+
+def read_dense(config: Config, n_layer: int, default: int) -> int:
+    """The number of first layers without experts."""
+    if "mlp_layer_types" not in config:
+        return config.integer("first_k_dense_replace", default=default, minimum=0, maximum=n_layer)
+    kinds = read_kinds(config, {"dense": "dense", "sparse": "sparse"}, "mlp_layer_types", n_layer=n_layer)
+    n_dense = kinds.count("dense")
+    if kinds[:n_dense] != ["dense"] * n_dense:
+        raise config.wrong("mlp_layer_types", "layers without experts before all layers with experts")
+    return n_dense
 
 
 def weights_norm_note(norm: bool) -> str:

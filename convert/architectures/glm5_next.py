@@ -12,10 +12,10 @@ from hybrid.quant.ggml.families.hparams import by_period
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
 from .blocks import SIZES, read_kinds, routed_experts
-from .experts import GROUPS, read_expert_groups
+from .experts import GROUPS, read_dense, read_expert_groups
 from .family import Keyed, Row, Shapes, row
 from .heads import Head, numbered_heads
-from .kimi_linear import KimiLinear, read_dense, read_linear
+from .kimi_linear import KimiLinear, read_linear
 from .latent import LATENT, Latent, require_equal_heads
 from .unused_fields import HEADS, PICTURES, mtp_layers, read_mtp
 

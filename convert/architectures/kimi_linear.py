@@ -11,7 +11,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
 from .blocks import SIZES, read_kinds, routed_experts, swiglu
 from .decoder import Decoder
-from .experts import GROUPS, read_expert_groups, weights_norm_note
+from .experts import GROUPS, read_dense, read_expert_groups, weights_norm_note
 from .family import Row, Shapes, TensorBlock, row
 from .latent import LATENT, LATENT_EPS, Latent, latent_eps, require_equal_heads
 from .unused_fields import MTP, mtp_layers, read_mtp
@@ -209,14 +209,3 @@ def _attention(config: Config, linear: Config, n_layer: int) -> tuple[bool, ...]
     if linear.get("kda_layers") not in (None, others):
         raise linear.wrong("kda_layers", f"{others}, the layers that are not of full_attn_layers")
     return tuple(i + 1 in full for i in range(n_layer))
-
-
-def read_dense(config: Config, n_layer: int, default: int) -> int:
-    """The number of first layers without experts."""
-    if "mlp_layer_types" not in config:
-        return config.integer("first_k_dense_replace", default=default, minimum=0, maximum=n_layer)
-    kinds = read_kinds(config, {"dense": "dense", "sparse": "sparse"}, "mlp_layer_types", n_layer=n_layer)
-    n_dense = kinds.count("dense")
-    if kinds[:n_dense] != ["dense"] * n_dense:
-        raise config.wrong("mlp_layer_types", "layers without experts before all layers with experts")
-    return n_dense

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from families import merged
 
 # Largest difference between the reference's own float32 and float64 logits: an independent float32 implementation
 # cannot be expected to differ by less than a few times this.
@@ -52,6 +53,7 @@ NOISE = {
     "glm5-next": 4.0e-5,
     "qwen4-exp": 1.8e-5,
     "deepseek-v4": 2.2e-5,
+    **merged("noise"),
 }
 # Factor of the file's embedding, if it is not a key of the file.
 EMBEDDING_SCALE = {"falcon-h1": 3.0, "falcon-h1-gate": 2.4}

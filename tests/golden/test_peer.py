@@ -13,6 +13,7 @@ from pathlib import Path
 import peft_adapters
 import pytest
 import random_checkpoints
+from families import listed
 from golden.models import NOISE
 from random_checkpoints import CONFIGS
 from random_ssm import SSM_CONFIGS
@@ -88,6 +89,7 @@ REFUSED = {
     "gemma3n-order",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
+    *listed("refused"),
 }
 # Models that it runs otherwise: without a window, with other YaRN bounds, with RoPE on other layers, with the epsilon
 # for heads of 64 values (RWKV), with one factor for all residuals (MiniMax), with RMS norms and another router
@@ -97,6 +99,7 @@ DIFFERENT = {
     "deepseek-v2-groups", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7", "minimax-scaled",
     "minimax-window", "phimoe", "mixtral-window", "plamo2", "gpt-oss", "ministral3-window",
     "llama4-window",
+    *listed("different"),
 }  # fmt: skip
 # Permitted difference of perplexities, if not 0.1 %: Gemma 4's scores are not scaled and so large that they amplify the
 # difference to GELU from ggml's table of f16 values.

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 import random_heads
+from families import merged
 from reference import plamo2_vocabulary
 from reference.tokenizer_files import gemma_json
 from retrieval_checkpoints import qwen3_reranker, write_modules
@@ -153,6 +154,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     },
     "deepseek4-yarn-mxfp4": {"model_type": "deepseek_v4"},
     "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
+    **merged("converted"),
 }
 # Models with heads that guess tokens ahead, and their model_type.
 HEADS = {

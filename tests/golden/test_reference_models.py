@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from families import merged
 from golden.models import NOISE, Golden
 from random_checkpoints import CONFIGS
 from random_models import TOKENIZER, random_model
@@ -28,7 +29,7 @@ CHECKED = (
     "gpt-oss", "ministral3",
     "glm5-next",
     "qwen4-exp",
-    "deepseek-v4",
+    "deepseek-v4", *merged("noise"),
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from families import merged
 from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.deepseek import deepseek
@@ -54,10 +55,14 @@ def gelu(x: F64) -> F64:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+DEFAULTS: dict[str, dict[str, Any]] = merged("defaults")
+
+
 class Reference:
     """`c` is the config, `t` the tensors by name; linear layers have weights [out, in]."""
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, NDArray]) -> None:
+        config = DEFAULTS.get(config["architectures"][0], {}) | config
         self.c = config
         self.t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
         self.eps = config.get("rms_norm_eps") or config.get("layer_norm_epsilon") or config.get("norm_eps")
@@ -492,4 +497,5 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Qwen3NextForCausalLM": Reference.qwen3_next,
     "Qwen3_5ForCausalLM": Reference.qwen3_next,
     "Qwen3_5MoeForCausalLM": Reference.qwen3_next,
+    **merged("twins"),
 }

@@ -1,6 +1,6 @@
 """Golden results of transformers for models with random weights, whose checkpoints tests/random_checkpoints.py makes.
 
-    pip install torch==2.13.0 transformers==5.23.0      (in an environment with this package)
+    pip install torch==2.13.0 transformers==5.24.0      (in an environment with this package)
     python tests/golden/transformers/make.py [NAME...]
 
 writes NAME.npz: `ids` [40], `logits` f32 [40, every 16th of the vocabulary], computed in float64 where transformers
@@ -18,6 +18,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
+from families import FAMILY_ROWS, merged  # noqa: E402
 from random_compressed import COMPRESSED  # noqa: E402
 from random_experts import EXPERT_CONFIGS  # noqa: E402
 from random_latent import LATENT  # noqa: E402
@@ -37,6 +38,7 @@ NAMES = (
     "bailing-hybrid", *LATENT, *POOLED, *COMPRESSED,
     "gptneox", "gptneox-serial", "falcon", "falcon-normed",
     "qwen4exp", "qwen4exp-plain",
+    *(name for rows in FAMILY_ROWS if rows.model_types for name in rows.configs),
 )  # fmt: skip
 MODEL_TYPES = {
     "Olmo3": "olmo3", "Qwen2Moe": "qwen2_moe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
@@ -128,6 +130,14 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
     return named
 
 
+def model_type(name: str) -> str:
+    """transformers' model_type of a class."""
+    short = name
+    for suffix in ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"):
+        short = short.removesuffix(suffix)
+    return merged("model_types").get(name) or MODEL_TYPES[short]
+
+
 def with_tower(config: dict[str, Any], kind: str) -> dict[str, Any]:
     """The config of a vision model around its text part's config."""
     return {
@@ -145,10 +155,10 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
     from safetensors.numpy import save_file
 
     with TemporaryDirectory() as folder:
-        name = config["architectures"][0]
-        for suffix in ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"):
-            name = name.removesuffix(suffix)
-        kind, defaults = MODEL_TYPES[name], {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+        kind, defaults = (
+            model_type(config["architectures"][0]),
+            {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0},
+        )
         named = {name: np.asarray(x, order="C") for name, x in checkpoint_names(in_order(tensors), config).items()}
         full, of_class = {"model_type": kind, **defaults, **config}, transformers.AutoModelForCausalLM
         if config["architectures"][0] in TOWERS:

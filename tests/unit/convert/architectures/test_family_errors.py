@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import random_checkpoints
 import random_heads
+from families import listed
 from random_checkpoints import CONFIGS
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
@@ -358,6 +359,7 @@ def test_sizes_are_compared_before_names_and_arrays_are_made_of_them(name: str, 
         ("glm5-next-plain", {"mhc": False}, U, "mhc = false"),
         ("glm5-next-plain", {"scoring_func": "softmax"}, U, "scoring_func = .softmax."),
         ("glm5-next-plain", {"attention_bias": True}, U, "attention_bias = true"),
+        *listed("errors"),
     ],
 )
 def test_errors(name: str, change: dict[str, Any], kind: type[Exception], message: str) -> None:
@@ -439,6 +441,7 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("qwen4exp", {}, "llama.cpp takes norm_topk_prob = true"),
         ("qwen4exp", {"attention_bias": True}, "no bias in this architecture"),
         ("qwen4exp", {"heads_per_ngram": 30}, "at most 8 tokens and 64 rows of the table"),
+        *listed("notes"),
     ],
 )
 def test_notes(name: str, change: dict[str, Any], note: str) -> None:

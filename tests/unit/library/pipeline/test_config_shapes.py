@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from families import listed, merged
 from random_checkpoints import CONFIGS
 
 from hybrid.infer import LoadedModel
@@ -24,7 +25,7 @@ LOADED = (
     "phi4flash",
     "qwen4exp",
     "llama4-window",
-    "gemma3n",
+    "gemma3n", *listed("loaded"),
 )  # fmt: skip
 
 
@@ -58,6 +59,7 @@ def small(name: str) -> ConfigShape:
         ("ling-3-tiny", 7.9), ("deepseek-v2-lite", 15.7),
         ("glm-5.3-flash", 320 - 7.3),  # stated with a layer that guesses ahead
         ("glm-5.3-slice", 3.245),
+        *merged("sizes").items(),
         ("gemma3n-e2b", 4.458 - 0.021), ("gemma3n-e4b", 6.87),  # without the keys of layers that do not use them
         ("llama-4-scout", 107.8), ("llama-4-maverick", 400.7), ("llama-4-slice", 4.85),
         ("deepseek-v4-flash", 284.0), ("deepseek-v4-slice", 3.227),

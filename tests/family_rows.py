@@ -1,0 +1,56 @@
+"""The rows of one family in the tests' tables: see tests/families."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Config = dict[str, Any]
+# (reference.families.Reference, ids [tok]) -> logits f64 [tok, vocabulary]
+Twin = Callable[[Any, list[int]], Any]
+
+
+@dataclass(frozen=True)
+class FamilyRows:
+    """The rows of one family. Names of models are keys of `configs`.
+
+    The family:
+    configs     random models of odd sizes, by name; one for each setting that changes a layer
+    repeated    of these, models that differ from another one only in settings of known layers
+    twins       the model in float64, by its class in a config
+    defaults    of transformers, for fields that a config lacks and the twin needs, by class
+    noise       of shared checkpoints: the largest difference of the reference's own float32 and float64 logits
+
+    transformers and published configs:
+    model_types  transformers' model_type by class: its results for all `configs` are golden/transformers/NAME.npz
+    published    configs of classes that transformers lacks, with all their fields, by class
+    alike        other names of classes -> the class
+    examples     further configs, each for a spelling or a field that no other config has
+
+    errors       (model, changes of its config, exception, pattern of its message)
+    notes        (model, changes of its config, part of a note that only they cause)
+
+    llama.cpp:
+    converted    models that its converter knows -> fields that it needs
+    refused      models, and names of shared checkpoints, that its loader refuses
+    different    models that it runs otherwise
+
+    sizes        billions of weights of shapes in library/pipeline/published_sizes.py
+    loaded       models whose layers no other family has: files of random weights are made of their configs and run
+    """
+
+    configs: Mapping[str, Config]
+    twins: Mapping[str, Twin]
+    defaults: Mapping[str, Config] = field(default_factory=dict)
+    repeated: Sequence[str] = ()
+    noise: Mapping[str, float] = field(default_factory=dict)
+    model_types: Mapping[str, str] = field(default_factory=dict)
+    published: Mapping[str, Config] = field(default_factory=dict)
+    alike: Mapping[str, str] = field(default_factory=dict)
+    examples: Mapping[str, Config] = field(default_factory=dict)
+    errors: Sequence[tuple[str, Config, type[Exception], str]] = ()
+    notes: Sequence[tuple[str, Config, str]] = ()
+    converted: Mapping[str, Config] = field(default_factory=dict)
+    refused: Sequence[str] = ()
+    different: Sequence[str] = ()
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    loaded: Sequence[str] = ()
