@@ -239,3 +239,4 @@ class Encoder:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        self.gguf.release_all()

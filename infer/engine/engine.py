@@ -407,12 +407,13 @@ class Engine(ModelPrograms):
         return [(op, float(t) / ticks * elapsed) for op, t in zip(program.ops, np.diff(stamps), strict=True)]
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads. The weights no longer count as this process's memory."""
         if self._read_ahead is not None:
             self._read_ahead.stop()
         if self.pool is not None:
             self.pool.close()
             self.pool = None
+        self.gguf.release_all()
 
 
 def _adapts(segments: Sequence[Segment]) -> bool:

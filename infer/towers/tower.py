@@ -223,3 +223,4 @@ class VisionTower(ABC):
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        self.gguf.release_all()

@@ -160,6 +160,11 @@ class GGUFFile:
             if last > first:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
+    def release_all(self) -> None:
+        """`release` of the whole file, for a model that is no longer used while arrays still view it."""
+        if hasattr(mmap, "MADV_DONTNEED") and not self._map.closed:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Unmaps the file, at the latest when the last array that views it is gone."""
         self._bytes = None

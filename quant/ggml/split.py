@@ -83,6 +83,10 @@ class SplitFile(GGUFFile):
     def release(self, name: str, start: int = 0, stop: int | None = None) -> None:
         self._home[name].release(name, start, stop)
 
+    def release_all(self) -> None:
+        for file in self._files:
+            file.release_all()
+
     def close(self) -> None:
         for file in self._files:
             file.close()

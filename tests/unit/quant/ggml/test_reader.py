@@ -1,5 +1,6 @@
 """Reading sound files. test_reader_damaged.py reads damaged ones."""
 
+import re
 import struct
 import time
 from pathlib import Path
@@ -127,6 +128,30 @@ def test_released_tensors_read_the_same(tmp_path: Path) -> None:
         f.release("x", 5000, 50_000)
         f.release("x")
         np.testing.assert_array_equal(f.f32("x"), x)
+        f.release_all()
+        np.testing.assert_array_equal(f.f32("x"), x)
+
+
+def resident(path: Path) -> int:
+    """KiB of the mapped file that count as this process's memory."""
+    maps = Path("/proc/self/smaps").read_text()
+    return sum(int(size) for size in re.findall(rf"{re.escape(str(path))}\n.*?\nRss: +(\d+) kB", maps, re.DOTALL))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell the size of a mapping")
+def test_a_released_file_is_not_resident(tmp_path: Path) -> None:
+    """Also while arrays view it: they keep it mapped after its model was unloaded."""
+    with GGUFWriter(tmp_path / "big.gguf", "test") as w:
+        w.declare("x", (1 << 18,), GGMLType.F32)
+        w.write("x", np.ones(1 << 18, np.float32))
+    f = GGUFFile.open(tmp_path / "big.gguf")
+    view = f.raw("x")
+    assert view.sum() and resident(f.path) >= 1024
+    f.release_all()
+    assert resident(f.path) < 64
+    f.close()
+    f.release_all()
+    assert view.sum()
 
 
 def test_missing_key_and_tensor_are_named(tmp_path: Path) -> None:
