@@ -116,11 +116,39 @@ def towers() -> str:
     return "\n".join(lines) + "\n"
 
 
+KNOWN_HYBRIDS = (
+    "Jamba",
+    "Mamba",
+    "Mamba-2",
+    "Granite 4 H and Bamba",
+    "Falcon-H1",
+    "Nemotron-H",
+    "LFM2",
+    "Qwen3-Next",
+    "Qwen3.5 (text)",
+    "Kimi Linear",
+    "Ling 3.0",
+    "RWKV-6 and RWKV-7",
+)
+KNOWN_OTHERS = (
+    "Llama and Mistral",
+    "Qwen2 and Qwen3",
+    "Gemma 1, 2 and 3 (text)",
+    "Gemma 4 (text)",
+    "gpt-oss",
+    "DeepSeek-V2 and V3, GLM-4.7-Flash",
+    "Phi-3",
+)
+
+
 def family_names() -> str:
-    """A sentence with all families; encoders are listed apart."""
-    files = family_files()
-    names = {kind: [f.name for f in files if any(c.generates for c in f.classes) is kind] for kind in (True, False)}
-    text = f"{'; '.join(names[True])}. For embeddings only: {'; '.join(names[False])}."
+    """A sentence with the number of families, and the ones most asked for."""
+    known = {f.name for f in family_files()}
+    assert known >= {*KNOWN_HYBRIDS, *KNOWN_OTHERS}, {*KNOWN_HYBRIDS, *KNOWN_OTHERS} - known
+    hybrids, others = ("; ".join(names) for names in (KNOWN_HYBRIDS, KNOWN_OTHERS))
+    text = (
+        f"{len(known)} families: hybrid and recurrent models ({hybrids}, ...), transformers ({others}, ...), encoders."
+    )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 

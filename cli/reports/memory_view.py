@@ -8,7 +8,7 @@ from hybrid.quant.ggml.machine_memory import ENDLESS, MachineMemory, machine_mem
 from .. import console
 
 if TYPE_CHECKING:
-    from hybrid.infer.engine.estimate import Account, Estimate
+    from hybrid.infer.engine.estimate import Account, DiskReads, Estimate
     from hybrid.infer.memory.needs import KindNeeds
     from hybrid.pipeline.tower_facts import PictureNeeds
 
@@ -48,7 +48,7 @@ class Fit:
 @dataclass(frozen=True)
 class FitFacts:
     """margin: bytes of the available memory that stay free; cache: limit of the prompt cache; pictures: bytes left for
-    pictures."""
+    pictures; disk: what tokens read from the disk, None: the weights fit; disk_rate: its bytes per second, if known."""
 
     machine: MachineMemory
     is_this_machine: bool
@@ -57,6 +57,8 @@ class FitFacts:
     usual_context: int
     fits: list[Fit]
     pictures: int = 0
+    disk: "DiskReads | None" = None
+    disk_rate: float | None = None
 
     def plain(self) -> dict[str, Any]:
         """The same for JSON; mappable is null if there is no limit."""
@@ -78,6 +80,7 @@ def memory_facts(
 
 def fit_facts(estimate: "Estimate", ram: int | None, cache: int, pictures: "PictureNeeds | None" = None) -> FitFacts:
     """ram: bytes for one program on another machine; None: this machine, now. pictures: as of `memory_facts`."""
+    from hybrid.infer.bench.disk import read_rate
     from hybrid.infer.memory.needs import margin
 
     machine = machine_memory() if ram is None else MachineMemory.of(ram)
@@ -87,7 +90,10 @@ def fit_facts(estimate: "Estimate", ram: int | None, cache: int, pictures: "Pict
         for n in SEQUENCES
         for kind in FIT_TYPES
     ]
-    return FitFacts(machine, ram is None, margin(machine.available), cache, estimate.usual_context, fits, beside)
+    disk = estimate.disk_reads(machine)
+    rate = read_rate(estimate.path) if disk is not None and ram is None else None
+    free = margin(machine.available)
+    return FitFacts(machine, ram is None, free, cache, estimate.usual_context, fits, beside, disk, rate)
 
 
 def show_memory(facts: MemoryFacts) -> None:
@@ -135,6 +141,17 @@ def show_fit(facts: FitFacts) -> None:
         "(--checkpoint-budget). `hybrid serve` has one sequence more than --parallel."
         + (f"\n{console.size(facts.pictures)} are left for pictures." if facts.pictures else "")
     )
+    if (disk := facts.disk) is not None:
+        console.out(
+            f"The weights do not fit. A token uses {console.size(disk.always + disk.used)} of them, and about "
+            f"{console.size(disk.per_token)} must be read from the disk each time"
+            + (
+                f":\nat {console.size(round(facts.disk_rate))} per second, as measured now, "
+                f"{facts.disk_rate / disk.per_token:.2g} tokens per second; more if some experts are used more often."
+                if facts.disk_rate and disk.per_token
+                else "."
+            )
+        )
 
 
 def _or_dash(nbytes: int) -> str:

@@ -19,6 +19,7 @@ from hybrid.quant.ggml.split import open_gguf
 
 from ..kernels.attention.kv import cache_types
 from ..loading.options import DEFAULT_UBATCH
+from ..loading.weights import OUTPUT
 from ..memory.needs import ROUND, KindNeeds, Room, SequenceNeeds, needs_by_kind
 from ..program.threads import default_threads
 from .engine import Engine
@@ -49,6 +50,31 @@ class Account:
         return self.weights + self.working + self.states + self.keys_values + self.positions
 
 
+@dataclass(frozen=True)
+class DiskReads:
+    """Weights that a model larger than the memory reads from the disk. Bytes; `per_token` is an expectation, if all
+    experts are used equally often.
+
+    always     read for every token
+    experts    of all experts, of which a token uses some
+    used       of the experts of a token
+    per_token  not in memory when a token needs them
+    """
+
+    always: int
+    experts: int
+    used: int
+    per_token: int
+
+    @classmethod
+    def of(cls, always: int, experts: int, used: int, room: int) -> "DiskReads":
+        """room: bytes of memory for weights."""
+        left = room - always
+        if left < 0:  # the first pages are gone when the next token needs them
+            return cls(always, experts, used, always + used)
+        return cls(always, experts, used, round(used * max(0.0, 1 - left / experts)) if experts else 0)
+
+
 class Estimate:
     """The needs of the model at `path`. Raises the same errors as `LoadedModel.load`."""
 
@@ -65,6 +91,11 @@ class Estimate:
         self.n_threads, self.n_ubatch = self._engine.n_threads, DEFAULT_UBATCH
         # by context and whether there are several sequences
         self._working = cache(lambda n_ctx, several: self._engine.working_bytes(n_ctx, 2 if several else 1))
+
+    @property
+    def path(self) -> Path:
+        """The model's file, the first of several parts."""
+        return self._engine.gguf.path
 
     @property
     def n_ctx_train(self) -> int:
@@ -90,6 +121,19 @@ class Estimate:
         states, positions = 2 * n_seq * needs.state, n_ctx * needs.per_position
         keys_values = needs.nbytes(n_seq, n_ctx) - states - positions
         return Account(n_ctx, n_seq, kv_type, self._engine.gguf.nbytes, working, states, keys_values, positions)
+
+    def disk_reads(self, machine: MachineMemory) -> DiskReads | None:
+        """What each token reads from the disk on this machine; None: the weights fit."""
+        gguf, weights = self._engine.gguf, self._engine.network.weights
+        room = machine.available - self._working(1, False)
+        if gguf.nbytes <= room:
+            return None
+        stacks = [w for w in weights.matrices if w.n_expert > 1]
+        experts = sum(w.nbytes * w.n_expert for w in stacks)
+        n_used = getattr(self._engine.hparams, "n_expert_used", 0)
+        used = sum(w.nbytes * min(w.n_expert, n_used) for w in stacks)
+        only_rows = sum(gguf.info(name).nbytes for name in weights.looked_up) if OUTPUT in gguf.tensors else 0
+        return DiskReads.of(gguf.nbytes - experts - only_rows, experts, used, room)
 
     def picture_bytes(self, n_ctx: int) -> int:
         """Bytes that passes with pictures take in addition to an account's."""

@@ -11,6 +11,7 @@ from hybrid.quant.ggml.errors import FormatError
 from ..kernels.build.jit import Kernel
 from ..kernels.rows import elementwise, moe
 from ..kernels.rows.clamped_swiglu import clamped_swiglu
+from ..kernels.rows.fetch import fetch_experts
 from ..kernels.rows.moe import ChosenBy, Scoring
 from ..kernels.rows.situ import situ
 from ..loading.weights import Weights
@@ -261,6 +262,9 @@ class MixtureOfExperts:
         )  # fmt: skip
         if self.latent:
             x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent.name}_down"), self.latent_bias[0])
+        for part, w in [*reversed(self.w_in.items()), ("down", self.w_down)]:
+            if w.fetched:
+                b.op(fetch_experts, name=f"fetch_{part}", groups=groups, w=w.address, expert_stride=w.expert_stride)
         gathered = Columns(groups, n_slots, source, source, few=few)
         hidden = self._hidden(b, x, gathered, total, (slots, weights))
         down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, of=source, few=few))

@@ -8,6 +8,7 @@ import numpy as np
 from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 from hybrid.quant.ggml.families.hparams import wrong
+from hybrid.quant.ggml.machine_memory import machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.rotation import EMBEDDING, rotation_of
 from hybrid.quant.ggml.scales import input_scale_of, scale_of
@@ -19,6 +20,7 @@ from .low_rank import low_rank
 
 # Tensors that need not be used: written by converters for other engines, or derived from the metadata.
 OPTIONAL = ("rope_freqs.weight",)
+OUTPUT = "output.weight"  # without it the embedding is the output matrix, which is read whole
 # Prefixes of the tensors that change a text's vector, or make scores of it (classifier.py, dense.py).
 OF_HEADS = ("cls.", "dense_2.", "dense_3.")
 
@@ -28,6 +30,7 @@ class Weights:
 
     def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
         self.gguf, self.adapters = gguf, adapters
+        self.fits = gguf.nbytes <= machine_memory().available
         # tokens of a sequence; long contexts have other weights in some models; 0: not long
         self.n_ctx = n_ctx
         self.rotation = rotation_of(gguf)
@@ -67,7 +70,10 @@ class Weights:
         """A stack of `n_expert` matrices. factors: its tensor of factors (quant/ggml/scales.py), if there is any,
         multiplies products; False: the layer reads it."""
         self._check(name, (n_expert, rows, n))
-        return self._weight(name, rows, n, n_expert, factors=factors)
+        fetched = not self.fits and n_expert > 1
+        if fetched:
+            self.gguf.expect_parts(name)
+        return self._weight(name, rows, n, n_expert, factors=factors, fetched=fetched)
 
     def embedding(self, name: str, n: int) -> Weight:
         """A matrix with as many rows (the vocabulary) as the file has."""
@@ -76,9 +82,13 @@ class Weights:
             raise FormatError(f"{self.gguf.path.name}: {name} has shape {list(shape)}, expected [vocabulary, {n}].")
         self.used.add(name)
         self.looked_up.add(name)
+        if not self.fits and OUTPUT in self.gguf.tensors:
+            self.gguf.expect_parts(name)
         return self._weight(name, shape[0], n, 1)
 
-    def _weight(self, name: str, rows: int, n: int, n_expert: int, *, factors: bool = True) -> Weight:
+    def _weight(
+        self, name: str, rows: int, n: int, n_expert: int, *, factors: bool = True, fetched: bool = False
+    ) -> Weight:
         kind = self.gguf.info(name).type
         if kind in NOT_WEIGHTS:
             where = self.gguf.path.name
@@ -98,7 +108,7 @@ class Weights:
         added = low_rank(self.adapters, self.keep, name, n_expert, rows, n)
         weight = Weight(
             name, kind, rows, padded, raw.ctypes.data, raw.strides[-2], n_expert, raw, added, factors=factor,
-            rotation=self._rotation(name, n),
+            rotation=self._rotation(name, n), fetched=fetched,
         )  # fmt: skip
         self.matrices.append(weight)
         return weight

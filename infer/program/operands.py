@@ -83,6 +83,7 @@ class Weight:
     first_expert: int = 0  # of the stack that `one` has taken it from
     factors: int = 0  # address of f32 [n_expert] that multiply the products; 0: none
     rotation: "RowRotation | None" = None  # its rows are rotated, and so must be the inputs of products
+    fetched: bool = False  # a stack whose used matrices are asked for before products: it may not be in memory
 
     @property
     def expert_stride(self) -> int:

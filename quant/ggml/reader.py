@@ -160,6 +160,15 @@ class GGUFFile:
             if last > first:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
+    def expect_parts(self, name: str) -> None:
+        """Tells the system that a tensor is read in parts: a missing page is read alone, not with megabytes around."""
+        t = self.info(name)
+        if hasattr(mmap, "MADV_RANDOM"):
+            first = -(-t.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+            last = (t.offset + t.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            if last > first:
+                self._map.madvise(mmap.MADV_RANDOM, first, last - first)
+
     def release_all(self) -> None:
         """`release` of the whole file, for a model that is no longer used while arrays still view it."""
         if hasattr(mmap, "MADV_DONTNEED") and not self._map.closed:

@@ -83,6 +83,9 @@ class SplitFile(GGUFFile):
     def release(self, name: str, start: int = 0, stop: int | None = None) -> None:
         self._home[name].release(name, start, stop)
 
+    def expect_parts(self, name: str) -> None:
+        self._home[name].expect_parts(name)
+
     def release_all(self) -> None:
         for file in self._files:
             file.release_all()

@@ -1,6 +1,7 @@
 """The output of `hybrid inspect`."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -150,8 +151,11 @@ def test_what_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_fits(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["inspect", str(tiny), "--fit", "--ram", "1MiB"]) == 0
-    assert capsys.readouterr().out.splitlines()[2].split() == ["1", *"-----"]
+    assert run(["inspect", str(tiny), "--fit", "--ram", "1KiB"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["1", *"-----"]
+    said = r"The weights do not fit\. A token uses [\d.]+ \w+ of them, and about [\d.]+ \w+ must be read from the disk "
+    assert re.fullmatch(said + r"each time\.", lines[-1])
 
 
 def test_memory_as_json(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,15 @@ import pytest
 import tiny_models
 from converted_models import converted
 from pairwise import in_turn, mostly_long
+from random_models import random_model
 
 from hybrid.infer import LoadedModel, Work
 from hybrid.infer.engine import engine as engine_module
-from hybrid.infer.engine.estimate import Estimate
+from hybrid.infer.engine.estimate import DiskReads, Estimate
 from hybrid.infer.layers import attention as attention_module
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
+from hybrid.quant.ggml.reader import GGUFFile
 
 pytestmark = pytest.mark.exhaustive
 
@@ -117,6 +119,22 @@ def test_kinds_of_layers(gguf: Callable[[str], Path]) -> None:
         assert kinds["Mamba"].per_token == 0 and 2 * kinds["Mamba"].state == account.states
         assert account.keys_values == 2 * (6400 * 1024 + 8 * 100)
         assert estimate.kinds("q8_0")[1].per_token < 600
+
+
+def test_weights_that_are_read_from_the_disk() -> None:
+    """A quarter of the experts' room: a quarter of a token's experts is there. Otherwise all is read again."""
+    assert DiskReads.of(100, 800, 80, 300) == DiskReads(100, 800, 80, 60)
+    assert DiskReads.of(100, 800, 80, 99) == DiskReads(100, 800, 80, 180)
+    assert DiskReads.of(100, 0, 0, 99) == DiskReads(100, 0, 0, 100)
+    path = random_model("qwen3moe")
+    with Estimate(path) as estimate, GGUFFile.open(path) as file:
+        assert estimate.disk_reads(MachineMemory.of(GIB)) is None
+        found = estimate.disk_reads(MachineMemory.of(1))
+        assert found is not None
+        assert found.experts == sum(t.nbytes for name, t in file.tensors.items() if "_exps" in name)
+        assert found.used == found.experts * 2 // 5
+        assert found.always == file.nbytes - found.experts - file.info("token_embd.weight").nbytes
+        assert found.per_token == found.always + found.used
 
 
 def test_what_makes_no_sense(gguf: Callable[[str], Path]) -> None:
