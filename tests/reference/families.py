@@ -2,47 +2,15 @@
 `infer` for the same checkpoint have to agree with them."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from families import merged
 from numpy.typing import NDArray
 from reference.attention import attention, rope
-from reference.deepseek import deepseek
-from reference.deepseek4 import deepseek4
-from reference.falcon_h1 import falcon_h1
-from reference.gemma import gemma
-from reference.gemma3n import gemma3n
-from reference.gemma4 import gemma4
-from reference.glm5_next import glm5_next
-from reference.gpt2 import gpt2
-from reference.gpt_oss import gpt_oss
-from reference.kimi import kimi_linear, ling
-from reference.kimi_k3 import kimi_k3
-from reference.lfm2 import lfm2
-from reference.lfm3 import lfm3
-from reference.llama import llama
-from reference.llama4 import llama4
-from reference.mamba import bamba, jamba, mamba, mamba2
-from reference.minimax import minimax
-from reference.nemotron_h import nemotron_h
-from reference.olmo_hybrid import olmo_hybrid
-from reference.openelm import openelm
-from reference.phi4flash import phi4flash
-from reference.plain import SWITCHES, plain
-from reference.plamo2 import plamo2
-from reference.qwen3_next import qwen3_next
-from reference.qwen4_exp import qwen4_exp
+from reference.mamba import mamba2
 from reference.recurrent import silu
-from reference.recurrent_gemma import recurrent_gemma
 from reference.rope_scaling import scaling
-from reference.rwkv import arwkv7, rwkv6, rwkv6_qwen2, rwkv7
-from reference.starcoder2 import starcoder2
-from reference.ungated import falcon, gptneox
-from reference.xlstm import xlstm
-from reference.zamba import zamba
-from reference.zaya import zaya
 
 F64 = NDArray[np.float64]
 
@@ -136,68 +104,4 @@ class Reference:
         return away * self.t[name + ".weight"] + self.t[name + ".bias"]
 
 
-MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
-    "FalconH1ForCausalLM": falcon_h1,
-    "NemotronHForCausalLM": nemotron_h,
-    **dict.fromkeys(["MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"], mamba),
-    "JambaForCausalLM": jamba,
-    **dict.fromkeys(["BambaForCausalLM", "GraniteMoeHybridForCausalLM"], bamba),
-    "Lfm2ForCausalLM": lfm2,
-    "Lfm2MoeForCausalLM": lfm2,
-    "Lfm3ForCausalLM": lfm3,
-    "Gemma4ForCausalLM": gemma4,
-    "Qwen4ExpForCausalLM": qwen4_exp,
-    "Gemma3nForCausalLM": gemma3n,
-    "Llama4ForCausalLM": llama4,
-    **dict.fromkeys(
-        [
-            "LlamaForCausalLM",
-            "MistralForCausalLM",
-            "Ministral3ForCausalLM",
-            "Olmo2ForCausalLM",
-            "OlmoeForCausalLM",
-            "Qwen2ForCausalLM",
-            "Qwen3ForCausalLM",
-            "Qwen3MoeForCausalLM",
-            "GraniteForCausalLM",
-            "GraniteMoeForCausalLM",
-            "Phi3ForCausalLM",
-            "SmolLM3ForCausalLM",
-        ],
-        llama,
-    ),
-    **{name: partial(plain, s=switches) for name, switches in SWITCHES.items()},
-    "OpenELMForCausalLM": openelm,
-    "Starcoder2ForCausalLM": starcoder2,
-    "PhiForCausalLM": starcoder2,
-    "GPTNeoXForCausalLM": gptneox,
-    "FalconForCausalLM": falcon,
-    "GPT2LMHeadModel": gpt2,
-    "Glm5NextForConditionalGeneration": glm5_next,
-    "GptOssForCausalLM": gpt_oss,
-    "DeepseekV4ForCausalLM": deepseek4,
-    "Gemma2ForCausalLM": gemma,
-    "Gemma3ForCausalLM": gemma,
-    "RecurrentGemmaForCausalLM": recurrent_gemma,
-    "Rwkv6ForCausalLM": lambda model, ids: rwkv6(model.c, model.t, ids),
-    "RWKV6Qwen2ForCausalLM": lambda model, ids: rwkv6_qwen2(model.c, model.t, ids),
-    "RWKV7ForCausalLM": lambda model, ids: rwkv7(model.c, model.t, ids),
-    "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
-    "DeepseekV2ForCausalLM": deepseek,
-    "DeepseekV3ForCausalLM": deepseek,
-    "KimiK3ForConditionalGeneration": kimi_k3,
-    "KimiLinearForCausalLM": kimi_linear,
-    **dict.fromkeys(["MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"], minimax),
-    "BailingHybridForCausalLM": ling,
-    "OlmoHybridForCausalLM": olmo_hybrid,
-    "Phi4FlashForCausalLM": phi4flash,
-    "Plamo2ForCausalLM": plamo2,
-    "xLSTMForCausalLM": xlstm,
-    "ZambaForCausalLM": zamba,
-    "Zamba2ForCausalLM": zamba,
-    "ZayaForCausalLM": zaya,
-    "Qwen3NextForCausalLM": qwen3_next,
-    "Qwen3_5ForCausalLM": qwen3_next,
-    "Qwen3_5MoeForCausalLM": qwen3_next,
-    **merged("twins"),
-}
+MODELS: dict[str, Callable[[Reference, list[int]], F64]] = merged("twins")

@@ -1,4 +1,4 @@
-"""Plain transformers in float64: one model, and each family's differences."""
+"""Plain transformers in float64: one model, and the differences that a family may have."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,43 +51,7 @@ class Switches:
     absent: Mapping[str, Any] = field(default_factory=dict)
 
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 12e6,
-    "factor": 8.0,
-    "original_max_position_embeddings": 8192,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-}
 POST = ("post_attention_layernorm", "post_feedforward_layernorm")
-SWITCHES = {
-    "Olmo3ForCausalLM": Switches((), POST, "all", period=4, theta=5e5, apart=True),
-    "Qwen2MoeForCausalLM": Switches(shared="shared_expert"),
-    "Glm4ForCausalLM": Switches(behind=("post_self_attn_layernorm", "post_mlp_layernorm"), neox=False, part=0.5),
-    "SeedOssForCausalLM": Switches(),
-    "Exaone4ForCausalLM": Switches((), POST, "heads", period=4, nope=True),
-    **dict.fromkeys(
-        ["HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM"],
-        Switches(normed="turned", norm_names=("query_layernorm", "key_layernorm"), shared="shared_mlp"),
-    ),
-    "Cohere2ForCausalLM": Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625),
-    "StableLmForCausalLM": Switches(part=0.25),
-    "PhiMoEForCausalLM": Switches(theta=1e6),
-    "ArceeForCausalLM": Switches(),
-    "MixtralForCausalLM": Switches(theta=1e6),
-    "GemmaForCausalLM": Switches(plus=1.0, head=256, scaled=True),
-    "CohereForCausalLM": Switches(("input_layernorm",), neox=False, theta=5e5, logit_scale=0.0625),
-    "NemotronForCausalLM": Switches(part=0.5, plus=1.0),
-    "ApertusForCausalLM": Switches(
-        ("attention_layernorm", "feedforward_layernorm"),
-        normed="heads",
-        absent={"rope_parameters": LLAMA3},
-    ),
-    "Dots1ForCausalLM": Switches(normed="heads"),
-    "Glm4MoeForCausalLM": Switches(normed="heads", part=0.5),
-    "Ernie4_5ForCausalLM": Switches(neox=False, theta=5e5),
-    "Ernie4_5_MoeForCausalLM": Switches(neox=False, theta=5e5),
-}
 
 
 def plain(r: "Reference", ids: list[int], s: Switches) -> F64:

@@ -1,0 +1,25 @@
+"""Command R7B."""
+
+from functools import partial
+
+from family_rows import FamilyRows
+from reference.plain import Switches, plain
+
+NAME = "Cohere2ForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "cohere2": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+            "num_attention_heads": 6, "num_key_value_heads": 2, "layer_norm_eps": 1e-5, "rope_theta": 5e4,
+            "sliding_window": 11, "logit_scale": 0.25,
+        },
+        "cohere2-order": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "layer_norm_eps": 2e-4, "sliding_window": 9,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        },
+    },
+    repeated=("cohere2-order",),
+    twins={NAME: partial(plain, s=Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625))},
+    model_types={NAME: "cohere2"},
+)  # fmt: skip

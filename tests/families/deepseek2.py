@@ -1,0 +1,33 @@
+"""DeepSeek-V2 and V3."""
+
+from family_rows import Config, FamilyRows
+from reference.deepseek import deepseek
+
+_SIZES: Config = {
+    "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3, "kv_lora_rank": 36, "qk_nope_head_dim": 20,
+    "qk_rope_head_dim": 12, "v_head_dim": 28, "num_attention_heads": 3, "num_key_value_heads": 3,
+    "first_k_dense_replace": 1, "n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
+    "n_shared_experts": 2, "routed_scaling_factor": 1.7, "rope_theta": 2e4, "tie_word_embeddings": False,
+}  # fmt: skip
+_YARN: Config = {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 24}
+_V2: Config = {"architectures": ["DeepseekV2ForCausalLM"], **_SIZES}
+_V3: Config = {"architectures": ["DeepseekV3ForCausalLM"], **_SIZES, "q_lora_rank": 40}
+ROWS = FamilyRows(
+    configs={
+        "deepseek-v2": {
+            **_V2, "q_lora_rank": None, "rms_norm_eps": 1e-6,
+            "rope_scaling": {**_YARN, "mscale": 0.707, "mscale_all_dim": 0.707},
+        },
+        "deepseek-v2-groups": {
+            **_V2, "q_lora_rank": 40, "rms_norm_eps": 1e-5, "topk_method": "group_limited_greedy", "n_group": 4,
+            "topk_group": 2,
+        },
+        "deepseek-v3": {**_V3, "rms_norm_eps": 1e-6, "n_group": 4, "topk_group": 2},
+        "deepseek-v3-yarn": {
+            **_V3, "rms_norm_eps": 1e-6, "n_group": 3, "topk_group": 1, "norm_topk_prob": False,
+            "rope_scaling": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    },
+    twins={"DeepseekV2ForCausalLM": deepseek, "DeepseekV3ForCausalLM": deepseek},
+    model_types={"DeepseekV2ForCausalLM": "deepseek_v2", "DeepseekV3ForCausalLM": "deepseek_v3"},
+)  # fmt: skip

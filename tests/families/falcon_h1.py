@@ -1,0 +1,39 @@
+"""Falcon-H1."""
+
+from family_rows import FamilyRows
+from reference.falcon_h1 import falcon_h1
+
+NAME = "FalconH1ForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "falcon-h1": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+            "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "mamba_d_ssm": 112, "mamba_n_heads": 7,
+            "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 12, "mamba_d_conv": 3, "mamba_rms_norm": False,
+            "rms_norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": True, "key_multiplier": 0.6,
+            "attention_in_multiplier": 1.1, "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.25,
+            "ssm_out_multiplier": 0.7, "embedding_multiplier": 3.0, "lm_head_multiplier": 0.8,
+            "mlp_multipliers": [0.9, 0.8], "ssm_multipliers": [0.8, 1.1, 0.7, 0.6, 1.3],
+        },
+        "falcon-h1-normed": {
+            "architectures": [NAME], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "num_key_value_heads": 2, "mamba_d_ssm": 96, "mamba_n_heads": 6,
+            "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_d_conv": 4, "mamba_rms_norm": True,
+            "mamba_norm_before_gate": False, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": False,
+        },
+        # all possible biases; bounds of step sizes that the random weights exceed
+        "falcon-h1-biased": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 2,
+            "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "mamba_d_ssm": 144, "mamba_n_heads": 9,
+            "mamba_d_head": 16, "mamba_n_groups": 3, "mamba_d_state": 7, "mamba_d_conv": 3, "mamba_rms_norm": True,
+            "mamba_norm_before_gate": True, "projectors_bias": True, "rms_norm_eps": 2e-4, "rope_theta": 1e5,
+            "tie_word_embeddings": False, "key_multiplier": 0.6, "attention_in_multiplier": 1.1,
+            "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.7,
+            "embedding_multiplier": 3.0, "lm_head_multiplier": 0.8, "mlp_multipliers": [0.9, 0.8],
+            "ssm_multipliers": [0.8, 1.1, 0.7, 0.6, 1.3], "mamba_proj_bias": True, "mamba_conv_bias": False,
+            "attention_bias": True, "mlp_bias": True, "time_step_limit": [0.09, 0.4],
+        },
+    },
+    twins={NAME: falcon_h1},
+    model_types={NAME: "falcon_h1"},
+)  # fmt: skip

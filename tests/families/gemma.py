@@ -1,0 +1,55 @@
+"""Gemma 1 to 3."""
+
+from functools import partial
+
+from family_rows import FamilyRows
+from reference.gemma import gemma
+from reference.plain import Switches, plain
+
+ROWS = FamilyRows(
+    configs={
+        "gemma": {
+            "architectures": ["GemmaForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "rms_norm_eps": 2e-5,
+            "hidden_act": "gelu",
+        },
+        "gemma2": {
+            "architectures": ["Gemma2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-6,
+            "sliding_window": 11, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 5.0,
+        },
+        "gemma2-order": {
+            "architectures": ["Gemma2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-6,
+            "sliding_window": 11, "query_pre_attn_scalar": 32, "rope_scaling": {"rope_type": "linear", "factor": 3.0},
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        },
+        "gemma3": {
+            "architectures": ["Gemma3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 7,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32, "rms_norm_eps": 1e-6,
+            "sliding_window": 11, "query_pre_attn_scalar": 32, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        "gemma3-order": {
+            "architectures": ["Gemma3ForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 5,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32, "rms_norm_eps": 1e-6,
+            "sliding_window": 11, "query_pre_attn_scalar": 32,
+            "layer_types": ["full_attention", *["sliding_attention"] * 2, "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+            },
+        },
+        "gemma3-period": {
+            "architectures": ["Gemma3ForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 4,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32, "rms_norm_eps": 1e-6,
+            "sliding_window": 9, "query_pre_attn_scalar": 32, "sliding_window_pattern": 3,
+        },
+    },
+    twins={
+        "GemmaForCausalLM": partial(plain, s=Switches(plus=1.0, head=256, scaled=True)), "Gemma2ForCausalLM": gemma,
+        "Gemma3ForCausalLM": gemma,
+    },
+    model_types={"GemmaForCausalLM": "gemma", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3_text"},
+)  # fmt: skip

@@ -1,0 +1,32 @@
+"""Gemma 3n."""
+
+from family_rows import N_VOCAB, FamilyRows
+from reference.gemma3n import gemma3n
+
+NAME = "Gemma3nForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "gemma3n": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 7,
+            "layer_types": [*["sliding_attention", "full_attention"] * 3, "sliding_attention"],
+            "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "num_kv_shared_layers": 3,
+            "hidden_size_per_layer_input": 20, "vocab_size_per_layer_input": N_VOCAB, "rms_norm_eps": 1e-6,
+            "sliding_window": 11, "laurel_rank": 12,
+            "activation_sparsity_pattern": [0.95, 0.95, 0.4, 0.0, 0.0, 0.95, 0.0], "final_logit_softcapping": 6.0,
+        },
+        "gemma3n-order": {  # three streams, the second is the active one; other widths, no shared layers
+            "architectures": [NAME], "hidden_size": 60, "intermediate_size": [72, 96, 64, 40], "num_hidden_layers": 4,
+            "layer_types": ["full_attention", *["sliding_attention"] * 2, "full_attention"], "num_attention_heads": 3,
+            "num_key_value_heads": 1, "head_dim": 22, "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 9,
+            "vocab_size_per_layer_input": N_VOCAB + 5, "rms_norm_eps": 2e-4, "sliding_window": 7, "laurel_rank": 5,
+            "altup_num_inputs": 3, "altup_active_idx": 1, "altup_correct_scale": False,
+            "activation_sparsity_pattern": [0.0, 0.7, 0.0, 0.3],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 3e4, "factor": 2.5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
+            },
+        },
+    },
+    twins={NAME: gemma3n},
+    model_types={NAME: "gemma3n_text"},
+)  # fmt: skip

@@ -1,0 +1,36 @@
+"""GLM-5.3-Flash, whose attention selects pools of tokens, on residual streams."""
+
+from family_rows import FamilyRows
+from reference.glm5_next import glm5_next
+
+NAME = "Glm5NextForConditionalGeneration"
+ROWS = FamilyRows(
+    configs={
+        # the first layer that selects comes before one with the delta rule, the second before one that shares
+        "glm5-next-streams": {  # not in llama.cpp: three streams, another number of heads in the delta rule, tied
+            "architectures": [NAME], "hidden_size": 80, "intermediate_size": 136, "num_hidden_layers": 5,
+            "rms_norm_eps": 2e-4, "num_attention_heads": 3, "num_key_value_heads": 3,
+            "layer_types": [
+                "indexed_attention", "linear_attention", "indexed_attention", "indexed_attention", "linear_attention",
+            ],
+            "indexer_types": ["full", "full", "full", "shared", "full"], "q_lora_rank": 28, "kv_lora_rank": 36,
+            "qk_nope_head_dim": 17, "qk_rope_head_dim": 0, "v_head_dim": 20, "linear_num_heads": 5,
+            "linear_head_dim": 12, "linear_conv_kernel_dim": 3, "linear_lower_bound": -3.5, "index_n_heads": 14,
+            "index_head_dim": 20, "index_kpool": 3, "index_topk": 9, "hc_mult": 3, "hc_sinkhorn_iters": 3,
+            "hc_eps": 1e-3, "mlp_layer_types": ["dense", *["sparse"] * 4], "n_routed_experts": 12,
+            "num_experts_per_tok": 3, "moe_intermediate_size": 56, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+            "swiglu_limit": 0.6, "routed_scaling_factor": 1.7, "tie_word_embeddings": True,
+        },
+        "glm5-next-plain": {  # decays without a bound, unscaled weights of experts
+            "architectures": [NAME], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+            "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 20, "kv_lora_rank": 33,
+            "qk_nope_head_dim": 9, "qk_rope_head_dim": 0, "v_head_dim": 7, "linear_num_heads": 2, "linear_head_dim": 8,
+            "linear_conv_kernel_dim": 4, "linear_lower_bound": None, "index_n_heads": 12, "index_head_dim": 9,
+            "index_kpool": 5, "index_topk": 10, "hc_mult": 4, "hc_sinkhorn_iters": 1, "n_routed_experts": 4,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": False,
+            "tie_word_embeddings": False,
+        },
+    },
+    twins={NAME: glm5_next},
+    model_types={NAME: "glm5_next"},
+)  # fmt: skip

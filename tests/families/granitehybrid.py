@@ -1,0 +1,51 @@
+"""Granite 4, Granite with experts, and Bamba."""
+
+from family_rows import FamilyRows
+from reference.llama import llama
+from reference.mamba import bamba
+
+_BIASED = {"mamba_proj_bias": True, "mamba_conv_bias": False, "attention_bias": True, "mlp_bias": True}  # all possible
+_LIMITED = {"time_step_limit": [0.09, 0.4]}  # bounds of step sizes that the random weights exceed
+ROWS = FamilyRows(
+    configs={
+        "bamba-biased": {
+            "architectures": ["BambaForCausalLM"], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 3,
+            "attn_layer_indices": [1], "num_attention_heads": 6, "num_key_value_heads": 2, "mamba_expand": 2,
+            "mamba_n_heads": 12, "mamba_d_head": 16, "mamba_n_groups": 3, "mamba_d_state": 7, "mamba_d_conv": 3,
+            "rms_norm_eps": 2e-4, "rope_theta": 1e4, "tie_word_embeddings": False, **_BIASED, **_LIMITED,
+        },
+        "granite-4-attention": {
+            "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 96, "shared_intermediate_size": 160,
+            "num_hidden_layers": 2, "layer_types": ["attention", "attention"], "position_embedding_type": "rope",
+            "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+            "attention_multiplier": 0.2, "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0,
+            "tie_word_embeddings": True,
+        },
+        "granite-hybrid-biased": {
+            "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 96, "intermediate_size": 56,
+            "shared_intermediate_size": 72, "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"],
+            "num_attention_heads": 6, "num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 2,
+            "position_embedding_type": "rope", "mamba_expand": 2, "mamba_n_heads": 12, "mamba_d_head": 16,
+            "mamba_n_groups": 3, "mamba_d_state": 7, "mamba_d_conv": 3, "rms_norm_eps": 2e-4, "rope_theta": 1e4,
+            "attention_multiplier": 0.2, "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0,
+            "tie_word_embeddings": True, "mamba_proj_bias": True, "mamba_conv_bias": False, "attention_bias": True,
+            **_LIMITED,
+        },
+        # without position_embedding_type: no positions
+        "granite-4-without-positions": {
+            "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 96, "shared_intermediate_size": 136,
+            "num_hidden_layers": 2, "layer_types": ["attention", "attention"], "num_attention_heads": 6,
+            "num_key_value_heads": 2, "num_local_experts": 0, "rms_norm_eps": 1e-5, "attention_multiplier": 0.2,
+            "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0, "tie_word_embeddings": True,
+            "attention_bias": True, "mamba_n_heads": 12,
+        },
+        "granitemoe": {
+            "architectures": ["GraniteMoeForCausalLM"], "hidden_size": 96, "intermediate_size": 64,
+            "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+            "rope_theta": 1e4, "num_local_experts": 5, "num_experts_per_tok": 2, "attention_multiplier": 0.2,
+            "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0, "tie_word_embeddings": True,
+        },
+    },
+    twins={"BambaForCausalLM": bamba, "GraniteMoeHybridForCausalLM": bamba, "GraniteMoeForCausalLM": llama},
+    model_types={"BambaForCausalLM": "bamba", "GraniteMoeHybridForCausalLM": "granitemoehybrid"},
+)  # fmt: skip

@@ -1,0 +1,19 @@
+"""Jamba."""
+
+from family_rows import FamilyRows
+from reference.mamba import jamba
+
+NAME = "JambaForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "jamba-biased": {
+            "architectures": [NAME], "hidden_size": 72, "intermediate_size": 88, "num_hidden_layers": 4,
+            "num_attention_heads": 6, "num_key_value_heads": 2, "attn_layer_period": 3, "attn_layer_offset": 1,
+            "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 5, "num_experts_per_tok": 2,
+            "mamba_d_state": 7, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_dt_rank": 9, "rms_norm_eps": 2e-4,
+            "mamba_proj_bias": True, "mamba_conv_bias": False, "tie_word_embeddings": False,
+        },
+    },
+    twins={NAME: jamba},
+    model_types={NAME: "jamba"},
+)  # fmt: skip

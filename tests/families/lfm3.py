@@ -1,0 +1,41 @@
+"""LFM3."""
+
+from family_rows import FamilyRows
+from reference.lfm3 import lfm3
+
+NAME = "Lfm3ForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "lfm3": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 4,
+            "layer_types": ["conv", "full_attention", "sliding_attention", "conv"], "num_attention_heads": 5,
+            "num_key_value_heads": 1, "head_dim": 24, "sliding_window": 11, "conv_L_cache": 6, "norm_eps": 1e-5,
+        },
+        "lfm3-biased": {  # unpublished: without gates and norms after layers
+            "architectures": [NAME], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "conv"], "num_attention_heads": 6,
+            "num_key_value_heads": 2, "head_dim": 20, "sliding_window": 7, "conv_L_cache": 4, "norm_eps": 2e-4,
+            "conv_bias": True, "attention_bias": True, "use_sandwich_norm": False, "use_attention_gate": False,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "proportional", "rope_theta": 3e4, "partial_rotary_factor": 0.7, "factor": 1.5,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
+            },
+        },
+        "lfm3-yarn": {
+            "architectures": [NAME], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "conv"], "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 24, "sliding_window": 11, "conv_L_cache": 4, "norm_eps": 1e-5,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "beta_fast": 9.0,
+                    "original_max_position_embeddings": 128,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+            },
+        },
+    },
+    twins={NAME: lfm3},
+    model_types={NAME: "lfm3"},
+)  # fmt: skip

@@ -1,0 +1,52 @@
+"""Llama, Mistral, Mixtral and SmolVLM."""
+
+from functools import partial
+
+from family_rows import FamilyRows
+from reference.llama import llama
+from reference.plain import Switches, plain
+
+ROWS = FamilyRows(
+    configs={
+        "llama-biased": {
+            "architectures": ["LlamaForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+            "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False,
+        },
+        "llama-yarn": {
+            "architectures": ["LlamaForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 500.0,
+            "rope_scaling": {
+                "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "mscale": 1.4,
+                "mscale_all_dim": 0.6,
+            },
+            "tie_word_embeddings": False,
+        },
+        "mistral": {
+            "architectures": ["MistralForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+            "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24,
+            "rms_norm_eps": 1e-5, "rope_theta": 1e6, "sliding_window": None, "tie_word_embeddings": False,
+        },
+        "mistral-window": {
+            "architectures": ["MistralForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+            "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24,
+            "rms_norm_eps": 1e-5, "rope_theta": 1e6, "sliding_window": 13, "tie_word_embeddings": False,
+        },
+        "mixtral": {
+            "architectures": ["MixtralForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 2e-5, "rope_theta": 1e5,
+            "num_local_experts": 7, "num_experts_per_tok": 3, "sliding_window": None, "tie_word_embeddings": False,
+        },
+        "mixtral-window": {
+            "architectures": ["MixtralForCausalLM"], "hidden_size": 96, "intermediate_size": 32, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+            "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9, "tie_word_embeddings": True,
+        },
+    },
+    repeated=("mixtral-window",),
+    twins={
+        "LlamaForCausalLM": llama, "MistralForCausalLM": llama,
+        "MixtralForCausalLM": partial(plain, s=Switches(theta=1e6)),
+    },
+    model_types={"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral"},
+)  # fmt: skip

@@ -1,0 +1,22 @@
+"""Mamba and Falcon-Mamba."""
+
+from family_rows import FamilyRows
+from reference.mamba import mamba
+
+ROWS = FamilyRows(
+    configs={
+        "mamba-biased": {
+            "architectures": ["MambaForCausalLM"], "hidden_size": 72, "num_hidden_layers": 3, "expand": 2,
+            "state_size": 7, "conv_kernel": 3, "time_step_rank": 5, "layer_norm_epsilon": 2e-4, "use_bias": True,
+            "use_conv_bias": False,
+        },
+        "falcon-mamba-biased": {
+            "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba", "hidden_size": 56,
+            "num_hidden_layers": 2, "expand": 2, "state_size": 6, "conv_kernel": 4, "time_step_rank": 9,
+            "layer_norm_epsilon": 1e-5, "mixer_rms_eps": 3e-4, "use_bias": True, "use_conv_bias": False,
+            "tie_word_embeddings": False,
+        },
+    },
+    twins={"MambaForCausalLM": mamba, "FalconMambaForCausalLM": mamba},
+    model_types={"MambaForCausalLM": "mamba", "FalconMambaForCausalLM": "falcon_mamba"},
+)  # fmt: skip

@@ -1,0 +1,19 @@
+"""Mamba-2."""
+
+from family_rows import FamilyRows
+from reference.mamba import mamba
+
+NAME = "Mamba2ForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        # time_step_limit: bounds of step sizes that the random weights exceed
+        "mamba2-biased": {
+            "architectures": [NAME], "model_type": "mamba2", "hidden_size": 72, "num_hidden_layers": 3, "expand": 2,
+            "num_heads": 9, "head_dim": 16, "n_groups": 3, "state_size": 11, "conv_kernel": 3,
+            "layer_norm_epsilon": 2e-4, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": False,
+            "norm_before_gate": True, "time_step_limit": [0.09, 0.4],
+        },
+    },
+    twins={NAME: mamba},
+    model_types={NAME: "mamba2"},
+)  # fmt: skip

@@ -1,0 +1,35 @@
+"""MiniMax, in both spellings."""
+
+from family_rows import FamilyRows
+from reference.minimax import minimax
+
+ROWS = FamilyRows(
+    configs={
+        "minimax-scaled": {
+            "architectures": ["MiniMaxForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 4,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "num_local_experts": 5,
+            "num_experts_per_tok": 2, "rms_norm_eps": 2e-4, "rope_theta": 1e5, "block_size": 7,
+            "full_attn_alpha_factor": 1.7, "full_attn_beta_factor": 0.8, "linear_attn_alpha_factor": 1.3,
+            "linear_attn_beta_factor": 1.2, "mlp_alpha_factor": 0.9, "mlp_beta_factor": 1.4,
+        },
+        "minimax-window": {
+            "architectures": ["MiniMaxForCausalLM"], "hidden_size": 96, "intermediate_size": 32, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 3, "num_experts_per_tok": 2,
+            "sliding_window": 9, "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "max_position_embeddings": 512,
+            "rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1e4},
+        },
+        # transformers has no class for it; RoPE rotates half of a head, as in the published models
+        "minimax-text-01": {
+            "architectures": ["MiniMaxText01ForCausalLM"], "hidden_size": 96, "intermediate_size": 64,
+            "num_hidden_layers": 9, "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1, 0], "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 24, "rotary_dim": 12, "num_local_experts": 3,
+            "num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e7, "postnorm": True,
+            "layernorm_full_attention_alpha": 3.5, "layernorm_full_attention_beta": 1.0,
+            "layernorm_linear_attention_alpha": 3.5, "layernorm_linear_attention_beta": 1.0, "layernorm_mlp_alpha": 3.5,
+            "layernorm_mlp_beta": 1.0, "shared_intermediate_size": 0, "tie_word_embeddings": False,
+        },
+    },
+    twins={"MiniMaxForCausalLM": minimax, "MiniMaxText01ForCausalLM": minimax, "MiniMaxM1ForCausalLM": minimax},
+    model_types={"MiniMaxForCausalLM": "minimax"},
+)  # fmt: skip

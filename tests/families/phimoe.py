@@ -1,0 +1,32 @@
+"""Phi-3.5-MoE."""
+
+from functools import partial
+
+from family_rows import FamilyRows
+from reference.plain import Switches, plain
+
+NAME = "PhiMoEForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "phimoe": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 3,
+            "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 2e-5, "rope_theta": 1e4,
+            "num_local_experts": 7, "num_experts_per_tok": 2, "router_jitter_noise": 0.3, "sliding_window": 512,
+            "attention_bias": True, "lm_head_bias": True,
+            "rope_scaling": {
+                "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5, 3.0, 4.0], "short_mscale": 1.2,
+                "long_factor": [1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0], "long_mscale": 1.2,
+                "original_max_position_embeddings": 64,
+            },
+            "tie_word_embeddings": False,
+        },
+        "phimoe-window": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 32, "num_hidden_layers": 2,
+            "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5,
+            "sliding_window": 9, "num_local_experts": 5, "num_experts_per_tok": 2, "tie_word_embeddings": True,
+        },
+    },
+    repeated=("phimoe-window",),
+    twins={NAME: partial(plain, s=Switches(theta=1e6))},
+    model_types={NAME: "phimoe"},
+)  # fmt: skip

@@ -1,0 +1,24 @@
+"""PLaMo 2."""
+
+from family_rows import FamilyRows
+from reference.plamo2 import plamo2
+
+NAME = "Plamo2ForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "plamo2": {
+            "architectures": [NAME], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 5,
+            "num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size_per_head": 24, "attention_window_size": 11,
+            "full_attention_idx": [3], "mamba_d_state": 20, "mamba_d_conv": 3, "mamba_num_heads": 7, "mamba_step": 2,
+            "rms_norm_eps": 3e-4, "tie_word_embeddings": True,
+        },
+        # as published, except sizes: llama.cpp computes the same in texts of up to the window's 512 tokens
+        "plamo2-full": {
+            "architectures": [NAME], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size_per_head": 32,
+            "attention_window_size": 512, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_num_heads": 3, "mamba_step": 3,
+            "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": False,
+        },
+    },
+    twins={NAME: plamo2},
+)  # fmt: skip

@@ -1,0 +1,37 @@
+"""Qwen3.8-Flash-Next."""
+
+from family_rows import FamilyRows
+from reference.qwen4_exp import qwen4_exp
+
+NAME = "Qwen4ExpForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "qwen4exp": {
+            "architectures": [NAME], "hidden_size": 72, "num_hidden_layers": 4,
+            "layer_types": ["linear_attention", "indexed_attention", "linear_attention", "indexed_attention"],
+            "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "linear_num_key_heads": 2,
+            "linear_num_value_heads": 6, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+            "linear_conv_kernel_dim": 3, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 40, "norm_topk_prob": False, "rms_norm_eps": 2e-4, "hc_count": 3,
+            "hc_lowrank": 13, "indexer_n_heads": 11, "indexer_kv_heads": 1, "indexer_head_dim": 14, "indexer_budget": 9,
+            "indexer_compress_ratio": 3, "ple_layer_ids": [3], "ple_embed_dim": 90, "ple_conv_kernel_size": 3,
+            "ngram_size": 4, "heads_per_ngram": 2, "ngram_vocab_size_base": 37,
+            "make_ngram_vocab_size_divisible_by": 11, "split_ngram_parts": 4, "seed": 99, "eos_token_id": [1763, 7],
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 3e4, "partial_rotary_factor": 0.6, "mrope_section": [3, 2, 1],
+            },
+        },
+        "qwen4exp-plain": {
+            "architectures": [NAME], "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 3,
+            "num_key_value_heads": 1, "head_dim": 24, "attention_bias": True, "linear_num_key_heads": 4,
+            "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "num_experts": 4,
+            "num_experts_per_tok": 3, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
+            "rms_norm_eps": 1e-5, "hc_count": 2, "hc_lowrank": 10, "indexer_n_heads": 13, "indexer_kv_heads": 1,
+            "indexer_head_dim": 32, "indexer_budget": 10, "indexer_compress_ratio": 1, "output_gate_type": "sigmoid",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0},
+            "tie_word_embeddings": True,
+        },
+    },
+    twins={NAME: qwen4_exp},
+    model_types={NAME: "qwen4_exp_text"},
+)  # fmt: skip

@@ -1,0 +1,30 @@
+"""QRWKV6 and ARWKV-7, distilled from Qwen2."""
+
+from family_rows import FamilyRows
+from reference.rwkv import arwkv7, rwkv6_qwen2
+
+ROWS = FamilyRows(
+    configs={
+        "arwkv7": {
+            "architectures": ["RwkvHybridForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+            "num_hidden_layers": 3, "head_size": 32, "lora_rank_decay": 64, "lora_rank_iclr": 64, "wkv_version": 7,
+            "wkv_has_gate": True, "wkv_has_group_norm": True, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        },
+        "arwkv7-plain": {
+            "architectures": ["RwkvHybridForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+            "num_hidden_layers": 2, "head_size": 64, "lora_rank_decay": 64, "lora_rank_iclr": 64, "wkv_version": 7,
+            "wkv_has_gate": False, "wkv_has_group_norm": False, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        },
+        "rwkv6qwen2": {
+            "architectures": ["RWKV6Qwen2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "lora_rank_tokenshift": 16,
+            "lora_rank_decay": 40, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False,
+        },
+    },
+    twins={
+        "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
+        "RWKV6Qwen2ForCausalLM": lambda model, ids: rwkv6_qwen2(model.c, model.t, ids),
+    },
+)  # fmt: skip

@@ -1,0 +1,38 @@
+"""ZAYA1."""
+
+from family_rows import FamilyRows
+from reference.zaya import zaya
+
+NAME = "ZayaForCausalLM"
+ROWS = FamilyRows(
+    configs={
+        "zaya": {
+            "architectures": [NAME], "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6,
+            "num_key_value_heads": 2, "head_dim": 20, "moe_intermediate_size": 64, "num_experts": 3,
+            "router_hidden_size": 24, "cca_time0": 3, "cca_time1": 4, "rms_norm_eps": 2e-4, "attention_bias": True,
+            "rope_parameters": {"rope_type": "default", "hybrid": {"rope_theta": 1e5, "partial_rotary_factor": 0.6}},
+        },
+        "zaya-window": {
+            "architectures": [NAME], "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "head_dim": 24, "moe_intermediate_size": 32, "num_experts": 5,
+            "router_hidden_size": 16, "cca_time0": 2, "cca_time1": 1, "sliding_window": 11, "lm_head_bias": True,
+            "rms_norm_eps": 1e-5, "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding"],
+            "tie_word_embeddings": False,
+        },
+        "zaya-yarn": {
+            "architectures": [NAME], "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "head_dim": 24, "moe_intermediate_size": 32, "num_experts": 3,
+            "router_hidden_size": 16, "sliding_window": 11, "rms_norm_eps": 1e-5,
+            "layer_types": ["hybrid_sliding", "hybrid", "hybrid"],
+            "rope_parameters": {
+                "hybrid": {
+                    "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "partial_rotary_factor": 0.5,
+                    "original_max_position_embeddings": 128,
+                },
+                "hybrid_sliding": {"rope_type": "default", "rope_theta": 1e3, "partial_rotary_factor": 1.0},
+            },
+        },
+    },
+    twins={NAME: zaya},
+    model_types={NAME: "zaya"},
+)  # fmt: skip
