@@ -17,4 +17,5 @@ ROWS = FamilyRows(
     },
     twins={NAME: ling},
     model_types={NAME: "bailing_hybrid"},
+    alike={"BailingMoeV3ForCausalLM": NAME},
 )  # fmt: skip

@@ -37,4 +37,5 @@ ROWS = FamilyRows(
         "Ernie4_5_MoeForCausalLM": partial(plain, s=Switches(neox=False, theta=5e5)),
     },
     model_types={"Ernie4_5ForCausalLM": "ernie4_5", "Ernie4_5_MoeForCausalLM": "ernie4_5_moe"},
+    alike={"Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM"},
 )  # fmt: skip

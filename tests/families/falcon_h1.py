@@ -36,4 +36,12 @@ ROWS = FamilyRows(
     },
     twins={NAME: falcon_h1},
     model_types={NAME: "falcon_h1"},
+    examples={
+        "falcon-h1-expanded": {
+            "architectures": [NAME], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "mamba_n_heads": 4, "mamba_d_head": 12,
+            "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_d_ssm": None, "mamba_expand": 2,
+            "head_dim": 8, "rms_norm_eps": 1e-5,
+        },
+    },
 )  # fmt: skip

@@ -52,4 +52,14 @@ ROWS = FamilyRows(
         "Gemma3ForCausalLM": gemma,
     },
     model_types={"GemmaForCausalLM": "gemma", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3_text"},
+    examples={
+        "gemma3-pictures": {
+            "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 7,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 5,
+                "query_pre_attn_scalar": 7, "max_position_embeddings": 64,
+            },
+        },
+    },
 )  # fmt: skip

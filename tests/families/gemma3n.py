@@ -29,4 +29,17 @@ ROWS = FamilyRows(
     },
     twins={NAME: gemma3n},
     model_types={NAME: "gemma3n_text"},
+    examples={
+        "gemma3n-pictures": {
+            "architectures": ["Gemma3nForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": [20, 24, 20], "num_hidden_layers": 3,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 5,
+                "max_position_embeddings": 64, "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": 36,
+                "num_kv_shared_layers": 1, "laurel_rank": 5, "activation_sparsity_pattern": [0.95, 0.0, 0.3],
+                "rope_theta": 1e5, "rope_local_base_freq": 2e4,
+            },
+        },
+    },
 )  # fmt: skip

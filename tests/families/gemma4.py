@@ -37,4 +37,18 @@ ROWS = FamilyRows(
     },
     twins={NAME: gemma4},
     model_types={NAME: "gemma4_text"},
+    examples={
+        "gemma4-pictures": {
+            "architectures": ["Gemma4ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 4,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8,
+                "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 5,
+                "max_position_embeddings": 64, "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": 40,
+                "num_kv_shared_layers": 1, "use_double_wide_mlp": True, "final_logit_softcapping": 3.0,
+                "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 10,
+                "per_layer_config": {i: {"head_dim": 12} for i in ("1", "3")}, "attention_k_eq_v": True,
+            },
+        },
+    },
 )  # fmt: skip

@@ -33,4 +33,23 @@ ROWS = FamilyRows(
     },
     twins={NAME: glm5_next},
     model_types={NAME: "glm5_next"},
+    examples={
+        "glm5-next-published": {
+            "architectures": [NAME], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 5,
+                "num_attention_heads": 3, "num_key_value_heads": 3, "max_position_embeddings": 64, "q_lora_rank": 7,
+                "kv_lora_rank": 9, "qk_nope_head_dim": 5, "qk_rope_head_dim": 0, "v_head_dim": 4, "index_n_heads": 2,
+                "index_head_dim": 6, "index_kpool": 2, "index_topk": 6, "index_topk_freq": 2,
+                "index_skip_topk_offset": 2, "layer_types": ["linear_attention"] * 3 + ["full_attention"] * 2,
+                "first_k_dense_replace": 2,
+                "linear_attn_config": {
+                    "head_dim": 6, "num_heads": 3, "short_conv_kernel_size": 3, "gate_lower_bound": -4.0,
+                    "safe_gate": True,
+                },
+                "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "mhc": True,
+                "mla_use_nope": True, "scoring_func": "sigmoid",
+            },
+        },
+    },
 )  # fmt: skip

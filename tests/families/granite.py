@@ -14,4 +14,14 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: llama},
+    examples={
+        "granite4-vision": {
+            "architectures": ["Granite4VisionForConditionalGeneration"], "vision_config": {"num_hidden_layers": 3},
+            "deepstack_layer_map": [[2, 3], [-1, 0]], "spatial_target_layers": [4, 2], "spatial_vision_layer": -3,
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 5,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 64,
+            },
+        },
+    },
 )  # fmt: skip

@@ -48,4 +48,23 @@ ROWS = FamilyRows(
     },
     twins={"BambaForCausalLM": bamba, "GraniteMoeHybridForCausalLM": bamba, "GraniteMoeForCausalLM": llama},
     model_types={"BambaForCausalLM": "bamba", "GraniteMoeHybridForCausalLM": "granitemoehybrid"},
+    examples={
+        "bamba": {
+            "architectures": ["BambaForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "mamba_n_heads": 4, "mamba_d_head": 12,
+            "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 3, "attn_layer_indices": [1], "rms_norm_eps": 1e-5,
+        },
+        "granite-hybrid": {
+            "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 24, "intermediate_size": 14,
+            "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "mamba_n_heads": 4,
+            "mamba_d_head": 12, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 3,
+            "layer_types": ["mamba", "attention"], "num_local_experts": 3, "num_experts_per_tok": 2,
+            "shared_intermediate_size": 10, "rms_norm_eps": 1e-5,
+        },
+        "granite-shared": {
+            "architectures": ["GraniteMoeSharedForCausalLM"], "hidden_size": 24, "intermediate_size": 14,
+            "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "num_local_experts": 3,
+            "num_experts_per_tok": 2, "shared_intermediate_size": 10,
+        },
+    },
 )  # fmt: skip

@@ -16,4 +16,12 @@ ROWS = FamilyRows(
     },
     twins={NAME: jamba},
     model_types={NAME: "jamba"},
+    examples={
+        "jamba": {
+            "architectures": [NAME], "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 4,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "num_experts": 3, "num_experts_per_tok": 2,
+            "expert_layer_period": 2, "expert_layer_offset": 1, "attn_layer_period": 3, "attn_layer_offset": 2,
+            "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_dt_rank": 3,
+        },
+    },
 )  # fmt: skip

@@ -26,4 +26,37 @@ ROWS = FamilyRows(
     },
     twins={"Lfm2ForCausalLM": lfm2, "Lfm2MoeForCausalLM": lfm2},
     model_types={"Lfm2MoeForCausalLM": "lfm2_moe"},
+    alike={"LFM2ForCausalLM": "Lfm2ForCausalLM", "Lfm2Model": "Lfm2BidirectionalModel"},
+    examples={
+        "lfm2-published": {
+            "architectures": ["Lfm2ForCausalLM"], "hidden_size": 24, "block_ff_dim": 30, "num_hidden_layers": 3,
+            "full_attn_idxs": [1], "block_multiple_of": 4, "num_attention_heads": 3, "num_key_value_heads": 1,
+            "conv_L_cache": 3, "norm_eps": 1e-5, "tie_embedding": True,
+        },
+        "lfm2-vl": {
+            "architectures": ["Lfm2VlForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "layer_types": ["conv", "full_attention", "conv"],
+                "max_position_embeddings": 64, "conv_L_cache": 3, "block_multiple_of": 8,
+                "block_ffn_dim_multiplier": 1.5, "norm_eps": 1e-5,
+            },
+        },
+        "lfm2-vl-indices": {
+            "architectures": ["Lfm2VlForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "full_attn_idxs": [1],
+                "max_position_embeddings": 64, "block_multiple_of": 8,
+            },
+        },
+        **{
+            f"{name}-indices": {
+                "architectures": [name], "hidden_size": 24, "block_ff_dim": 30, "num_hidden_layers": 3,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "full_attn_idxs": [1], "conv_L_cache": 3,
+                "block_multiple_of": 4, "rope_theta": 1e5, "norm_eps": 1e-5,
+            }
+            for name in ("Lfm2Model", "Lfm2BidirectionalModel")
+        },
+    },
 )  # fmt: skip

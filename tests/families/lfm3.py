@@ -38,4 +38,15 @@ ROWS = FamilyRows(
     },
     twins={NAME: lfm3},
     model_types={NAME: "lfm3"},
+    examples={
+        "lfm3-vl": {
+            "architectures": ["Lfm3VlForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3,
+                "num_attention_heads": 3, "num_key_value_heads": 1,
+                "layer_types": ["conv", "full_attention", "sliding_attention"], "head_dim": 8, "sliding_window": 5,
+                "max_position_embeddings": 64, "rope_parameters": {"full_attention": {}, "sliding_attention": {}},
+            },
+        },
+    },
 )  # fmt: skip

@@ -49,4 +49,18 @@ ROWS = FamilyRows(
         "MixtralForCausalLM": partial(plain, s=Switches(theta=1e6)),
     },
     model_types={"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral"},
+    alike={
+        "Idefics3ForConditionalGeneration": "SmolVLMForConditionalGeneration", "LLaMAForCausalLM": "LlamaForCausalLM",
+        "LlamaModel": "LlamaForCausalLM", "MistralModel": "MistralForCausalLM",
+    },
+    examples={
+        "smolvlm": {
+            "architectures": ["SmolVLMForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "scale_factor": 3,
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 64,
+            },
+        },
+    },
 )  # fmt: skip

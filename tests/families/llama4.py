@@ -32,4 +32,15 @@ ROWS = FamilyRows(
     },
     twins={NAME: llama4},
     model_types={NAME: "llama4_text"},
+    examples={
+        "llama4-pictures": {
+            "architectures": ["Llama4ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 10, "intermediate_size_mlp": 20,
+                "num_hidden_layers": 5, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8,
+                "num_local_experts": 3, "interleave_moe_layer_step": 2, "attention_chunk_size": 7, "floor_scale": 9,
+                "max_position_embeddings": 64, "rope_theta": 5e5,
+            },
+        },
+    },
 )  # fmt: skip

@@ -19,4 +19,16 @@ ROWS = FamilyRows(
     },
     twins={"MambaForCausalLM": mamba, "FalconMambaForCausalLM": mamba},
     model_types={"MambaForCausalLM": "mamba", "FalconMambaForCausalLM": "falcon_mamba"},
+    alike={"MambaLMHeadModel": "MambaForCausalLM"},
+    examples={
+        "falcon-mamba": {
+            "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba", "hidden_size": 12,
+            "state_size": 5, "num_hidden_layers": 2, "intermediate_size": 20, "conv_kernel": 3, "time_step_rank": 3,
+            "mixer_rms_eps": 1e-5,
+        },
+        "mamba": {
+            "architectures": ["MambaForCausalLM"], "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2,
+            "expand": 3, "conv_kernel": 3, "time_step_rank": 3, "layer_norm_epsilon": 1e-6,
+        },
+    },
 )  # fmt: skip

@@ -16,4 +16,10 @@ ROWS = FamilyRows(
     },
     twins={NAME: mamba},
     model_types={NAME: "mamba2"},
+    examples={
+        "mamba2": {
+            "architectures": [NAME], "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2, "expand": 2,
+            "conv_kernel": 3, "num_heads": 4, "head_dim": 6, "n_groups": 2, "tie_word_embeddings": False,
+        },
+    },
 )  # fmt: skip

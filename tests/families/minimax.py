@@ -1,8 +1,20 @@
 """MiniMax, in both spellings."""
 
-from family_rows import FamilyRows
+from family_rows import Config, FamilyRows
 from reference.minimax import minimax
 
+_PUBLISHED: Config = {
+    "vocab_size": 200064, "hidden_size": 6144, "intermediate_size": 9216, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu",
+    "max_position_embeddings": 10240000, "rms_norm_eps": 1e-5, "rope_theta": 10000000, "rotary_dim": 64,
+    "sliding_window": None, "attention_dropout": 0.0, "num_experts_per_tok": 2, "num_local_experts": 32,
+    "output_router_logits": False, "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.0,
+    "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1], "postnorm": True, "layernorm_full_attention_alpha": 3.5565588200778455,
+    "layernorm_full_attention_beta": 1.0, "layernorm_linear_attention_alpha": 3.5565588200778455,
+    "layernorm_linear_attention_beta": 1.0, "layernorm_mlp_alpha": 3.5565588200778455, "layernorm_mlp_beta": 1.0,
+    "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid", "initializer_range": 0.02, "use_cache": True,
+    "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
 ROWS = FamilyRows(
     configs={
         "minimax-scaled": {
@@ -32,4 +44,6 @@ ROWS = FamilyRows(
     },
     twins={"MiniMaxForCausalLM": minimax, "MiniMaxText01ForCausalLM": minimax, "MiniMaxM1ForCausalLM": minimax},
     model_types={"MiniMaxForCausalLM": "minimax"},
+    published={"MiniMaxText01ForCausalLM": _PUBLISHED, "MiniMaxM1ForCausalLM": _PUBLISHED},
+    alike={"MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM"},
 )  # fmt: skip

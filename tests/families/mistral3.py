@@ -29,4 +29,19 @@ ROWS = FamilyRows(
     },
     twins={NAME: llama},
     model_types={NAME: "ministral3"},
+    examples={
+        "mistral3-pictures": {
+            "architectures": ["Mistral3ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+            "tie_word_embeddings": False,
+            "text_config": {
+                "model_type": "ministral3", "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20,
+                "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8,
+                "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+                "rope_parameters": {
+                    "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                    "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1,
+                },
+            },
+        },
+    },
 )  # fmt: skip

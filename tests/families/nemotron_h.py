@@ -32,4 +32,13 @@ ROWS = FamilyRows(
     },
     twins={NAME: nemotron_h},
     model_types={NAME: "nemotron_h"},
+    examples={
+        "nemotron-h-experts": {
+            "architectures": [NAME], "hidden_size": 24, "intermediate_size": 20,
+            "layers_block_type": ["mamba", "moe", "attention"], "num_attention_heads": 3, "num_key_value_heads": 1,
+            "head_dim": 8, "mamba_num_heads": 4, "mamba_head_dim": 6, "ssm_state_size": 5, "n_groups": 2,
+            "conv_kernel": 3, "n_routed_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+            "moe_shared_expert_intermediate_size": 14,
+        },
+    },
 )  # fmt: skip

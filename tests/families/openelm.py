@@ -13,4 +13,14 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: openelm},
+    published={
+        NAME: {
+            "activation_fn_name": "swish", "ffn_dim_divisor": 256, "ffn_multipliers": [0.5, 4.0], "ffn_with_glu": True,
+            "head_dim": 64, "max_context_length": 2048, "model_dim": 1280, "normalization_layer_name": "rms_norm",
+            "normalize_qk_projections": True, "num_gqa_groups": 4, "num_kv_heads": [3, 5], "num_query_heads": [12, 20],
+            "num_transformer_layers": 16, "qkv_multipliers": [0.5, 1.0], "rope_freq_constant": 10000,
+            "rope_max_length": 4096, "share_input_output_layers": True, "vocab_size": 32000, "initializer_range": 0.02,
+            "use_cache": True, "bos_token_id": 1, "eos_token_id": 2,
+        },
+    },
 )  # fmt: skip

@@ -1,9 +1,18 @@
 """Phi-4-mini-flash."""
 
-from family_rows import FamilyRows
+from family_rows import Config, FamilyRows
 from reference.phi4flash import phi4flash
 
 NAME = "Phi4FlashForCausalLM"
+_PUBLISHED: Config = {
+    "vocab_size": 200064, "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 32,
+    "num_attention_heads": 40, "num_key_value_heads": 20, "hidden_act": "silu", "max_position_embeddings": 262144,
+    "layer_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 512, "layer_types": None, "mb_per_layer": 2,
+    "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": "auto", "mamba_conv_bias": True,
+    "mamba_proj_bias": False, "mlp_bias": False, "lm_head_bias": False, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+    "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": True, "tie_word_embeddings": True,
+    "bos_token_id": 199999, "eos_token_id": 199999, "pad_token_id": 199999,
+}  # fmt: skip
 ROWS = FamilyRows(
     configs={
         "phi4flash": {
@@ -20,4 +29,5 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: phi4flash},
+    published={NAME: _PUBLISHED},
 )  # fmt: skip

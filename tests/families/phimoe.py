@@ -29,4 +29,5 @@ ROWS = FamilyRows(
     repeated=("phimoe-window",),
     twins={NAME: partial(plain, s=Switches(theta=1e6))},
     model_types={NAME: "phimoe"},
+    alike={"PhimoeForCausalLM": NAME},
 )  # fmt: skip

@@ -66,4 +66,42 @@ ROWS = FamilyRows(
     },
     twins={"Qwen2ForCausalLM": llama, "Qwen3ForCausalLM": llama, "Qwen3MoeForCausalLM": llama},
     model_types={"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"},
+    alike={"Qwen2Model": "Qwen2ForCausalLM", "Qwen3Model": "Qwen3ForCausalLM"},
+    examples={
+        "qwen3-window-behind": {
+            "architectures": ["Qwen3ForCausalLM"], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "use_sliding_window": True,
+            "sliding_window": 7, "max_window_layers": 1,
+        },
+        "qwen25-vl": {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"depth": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 64,
+                "rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 1]},
+            },
+        },
+        "qwen25-vl-window": {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"depth": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 64,
+                "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
+            },
+        },
+        "qwen3-vl": {
+            "architectures": ["Qwen3VLForConditionalGeneration"],
+            "vision_config": {"depth": 7, "deepstack_visual_indexes": [1, 2]},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64,
+                "rope_parameters": {"mrope_section": [2, 1, 1]},
+            },
+        },
+        "qwen3-scores": {
+            "architectures": ["Qwen3ForSequenceClassification"], "hidden_size": 24, "intermediate_size": 20,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "num_labels": 3,
+            "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
+        },
+    },
 )  # fmt: skip

@@ -1,8 +1,17 @@
 """Qwen3.5."""
 
-from family_rows import FamilyRows
+from family_rows import Config, FamilyRows
 from reference.qwen3_next import qwen3_next
 
+_DELTA: Config = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 10,
+    "linear_conv_kernel_dim": 3,
+    "rms_norm_eps": 1e-6,
+    "head_dim": 16,
+}
 ROWS = FamilyRows(
     configs={
         "qwen35": {
@@ -23,4 +32,22 @@ ROWS = FamilyRows(
         },
     },
     twins={"Qwen3_5ForCausalLM": qwen3_next, "Qwen3_5MoeForCausalLM": qwen3_next},
+    examples={
+        "qwen35-pictures": {
+            "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 4,
+                "num_attention_heads": 3, "num_key_value_heads": 1, **_DELTA, "max_position_embeddings": 64,
+                "rope_parameters": {"mrope_section": [2, 1, 1]},
+            },
+        },
+        "qwen35moe-pictures": {
+            "architectures": ["Qwen3_5MoeForConditionalGeneration"], "vision_config": {"depth": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 3,
+                "num_key_value_heads": 1, **_DELTA, "num_experts": 3, "num_experts_per_tok": 2,
+                "moe_intermediate_size": 10, "shared_expert_intermediate_size": 14, "max_position_embeddings": 64,
+            },
+        },
+    },
 )  # fmt: skip

@@ -34,4 +34,20 @@ ROWS = FamilyRows(
     },
     twins={NAME: qwen4_exp},
     model_types={NAME: "qwen4_exp_text"},
+    examples={
+        "qwen4exp-pictures": {
+            "architectures": ["Qwen4ExpForConditionalGeneration"], "vision_config": {"depth": 7}, "image_token_id": 31,
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 3,
+                "num_key_value_heads": 1, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                "linear_key_head_dim": 6, "linear_value_head_dim": 10, "linear_conv_kernel_dim": 3,
+                "rms_norm_eps": 1e-6, "head_dim": 16, "num_experts": 3, "num_experts_per_tok": 2,
+                "moe_intermediate_size": 10, "shared_expert_intermediate_size": 14, "max_position_embeddings": 64,
+                "hc_count": 2, "hc_lowrank": 5, "indexer_n_heads": 3, "indexer_kv_heads": 1, "indexer_head_dim": 10,
+                "indexer_budget": 12, "indexer_compress_ratio": 4, "ple_layer_ids": [2], "ple_conv_kernel_size": 2,
+                "heads_per_ngram": 3, "ngram_vocab_size_base": 11, "make_ngram_vocab_size_divisible_by": 7,
+                "split_ngram_parts": 2, "eos_token_id": 3, "rope_parameters": {"partial_rotary_factor": 0.5},
+            },
+        },
+    },
 )  # fmt: skip

@@ -27,4 +27,24 @@ ROWS = FamilyRows(
         "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
         "RWKV6Qwen2ForCausalLM": lambda model, ids: rwkv6_qwen2(model.c, model.t, ids),
     },
+    published={
+        "RWKV6Qwen2ForCausalLM": {
+            "vocab_size": 152064, "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64,
+            "num_attention_heads": 40, "num_key_value_heads": 8, "lora_rank_tokenshift": 96, "lora_rank_decay": 128,
+            "attention_bias": True, "attention_output_bias": False, "gate_rank_type": 1, "use_rope": False,
+            "hidden_act": "silu", "max_position_embeddings": 32768, "max_window_layers": 64, "rms_norm_eps": 1e-5,
+            "rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": None, "use_sliding_window": False,
+            "attention_dropout": 0.0, "initializer_range": 0.02, "tie_word_embeddings": False, "use_cache": True,
+            "bos_token_id": 151643, "eos_token_id": 151645,
+        },
+        "RwkvHybridForCausalLM": {
+            "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+            "num_attention_heads": 28, "num_key_value_heads": 4, "head_size": 64, "head_size_divisor": 8,
+            "wkv_version": 7, "wkv_layers": "full", "wkv_has_gate": True, "wkv_has_group_norm": True,
+            "hidden_act": "silu", "max_position_embeddings": 32768, "max_window_layers": 28, "rms_norm_eps": 1e-6,
+            "rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": None, "use_sliding_window": False,
+            "attention_dropout": 0.0, "initializer_range": 0.02, "tie_word_embeddings": False, "use_cache": True,
+            "bos_token_id": 151643, "eos_token_id": 151645,
+        },
+    },
 )  # fmt: skip

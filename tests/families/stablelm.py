@@ -16,4 +16,5 @@ ROWS = FamilyRows(
     },
     twins={NAME: partial(plain, s=Switches(part=0.25))},
     model_types={NAME: "stablelm"},
+    alike={"StableLMEpochForCausalLM": NAME},
 )  # fmt: skip

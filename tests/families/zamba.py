@@ -21,4 +21,12 @@ ROWS = FamilyRows(
     },
     twins={NAME: zamba},
     model_types={NAME: "zamba"},
+    examples={
+        "zamba-periodic": {
+            "architectures": [NAME], "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 8,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "mamba_expand": 1, "n_mamba_heads": 4,
+            "attn_layer_period": 3, "attn_layer_offset": 1, "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_dt_rank": 3,
+            "rms_norm_eps": 1e-5,
+        },
+    },
 )  # fmt: skip
