@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import UnsupportedError
+
 NAME = "ApertusForCausalLM"
 _SWITCHES = Switches(
     before=("attention_layernorm", "feedforward_layernorm"),
@@ -36,4 +38,8 @@ ROWS = FamilyRows(
     repeated=("apertus-biased",),
     twins={NAME: partial(plain, s=_SWITCHES)},
     model_types={NAME: "apertus"},
+    errors=(
+        ("apertus", {"hidden_act": "silu"}, UnsupportedError, "hidden_act = .silu. is not supported, only .xielu. is"),
+    ),
+    notes=(("apertus", {"tie_word_embeddings": True}, "an output matrix apart"),),
 )  # fmt: skip

@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import UnsupportedError
+
 NAME = "ArceeForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -23,4 +25,6 @@ ROWS = FamilyRows(
     repeated=("arcee-biased",),
     twins={NAME: partial(plain, s=Switches())},
     model_types={NAME: "arcee"},
+    errors=(("arcee", {"hidden_act": "silu"}, UnsupportedError, "only .relu2. is"),),
+    notes=(("arcee", {"mlp_bias": True}, "no place for biases of attention's output"),),
 )  # fmt: skip

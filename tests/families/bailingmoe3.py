@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.kimi import ling
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "BailingHybridForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -18,4 +20,27 @@ ROWS = FamilyRows(
     twins={NAME: ling},
     model_types={NAME: "bailing_hybrid"},
     alike={"BailingMoeV3ForCausalLM": NAME},
+    errors=(
+        ("bailing-hybrid", {"num_key_value_heads": 1}, CheckpointError, "num_key_value_heads = 1.*expected 5"),
+        ("bailing-hybrid", {"kda_safe_gate": False}, UnsupportedError, "kda_safe_gate = false"),
+        ("bailing-hybrid", {"kda_lower_bound": 1.0}, CheckpointError, "kda_lower_bound = 1.*a negative number"),
+        ("bailing-hybrid", {"no_kda_lora": False}, UnsupportedError, "no_kda_lora = false"),
+        ("bailing-hybrid", {"q_lora_rank": 20}, UnsupportedError, "q_lora_rank = 20"),
+        ("bailing-hybrid", {"score_function": "softmax"}, UnsupportedError, "score_function = .softmax."),
+        ("bailing-hybrid", {"expert_swiglu_limit_list": [7.0]}, UnsupportedError, "expert_swiglu_limit_list = .7"),
+        ("bailing-hybrid", {"num_expert_group": None}, CheckpointError, "has no num_expert_group or n_group"),
+        ("bailing-hybrid", {"topk_group": None}, CheckpointError, "has no topk_group"),
+        (
+            "bailing-hybrid", {"moe_shared_expert_intermediate_size": 64}, CheckpointError,
+            "= 64.*expected 128, of 2 experts",
+        ),
+        (
+            "bailing-hybrid", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, UnsupportedError,
+            "type = .yarn. is not supported",
+        ),
+    ),
+    notes=(
+        ("bailing-hybrid", {"linear_num_heads": 4}, "as many heads as attention"),
+        ("bailing-hybrid", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
+    ),
 )  # fmt: skip

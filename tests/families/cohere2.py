@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Cohere2ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -22,4 +24,12 @@ ROWS = FamilyRows(
     repeated=("cohere2-order",),
     twins={NAME: partial(plain, s=Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625))},
     model_types={NAME: "cohere2"},
+    errors=(
+        ("cohere2", {"attention_bias": True}, UnsupportedError, "attention_bias = true is not supported"),
+        ("cohere2", {"use_qk_norm": True}, UnsupportedError, "use_qk_norm = true is not supported"),
+        ("cohere2", {"use_parallel_block": False}, UnsupportedError, "use_parallel_block = false is not supported"),
+        ("cohere2", {"head_dim": 24}, UnsupportedError, "head_dim = 24 is not supported, only 16 is"),
+        ("cohere2", {"sliding_window": None}, CheckpointError, "layer_types.*no sliding_attention"),
+        ("cohere2", {"sliding_window_pattern": 0}, CheckpointError, "sliding_window_pattern = 0.*from 1"),
+    ),
 )  # fmt: skip

@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import UnsupportedError
+
 NAME = "CohereForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -16,4 +18,8 @@ ROWS = FamilyRows(
     },
     twins={NAME: partial(plain, s=Switches(("input_layernorm",), neox=False, theta=5e5, logit_scale=0.0625))},
     model_types={NAME: "cohere"},
+    errors=(
+        ("command-r", {"use_qk_norm": True}, UnsupportedError, "use_qk_norm = true is not supported"),
+        ("command-r", {"tie_word_embeddings": False}, UnsupportedError, "tie_word_embeddings = false is not supported"),
+    ),
 )  # fmt: skip

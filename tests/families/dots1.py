@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Dots1ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -26,4 +28,15 @@ ROWS = FamilyRows(
     repeated=("dots1-groups",),
     twins={NAME: partial(plain, s=Switches(normed="heads"))},
     model_types={NAME: "dots1"},
+    errors=(
+        ("dots1", {"scoring_func": "softmax"}, UnsupportedError, "scoring_func = .softmax. is not supported"),
+        ("dots1-groups", {"n_group": 5}, CheckpointError, "n_group = 5.*groups of two or more of the 12 experts"),
+        ("dots1", {"n_shared_experts": None}, CheckpointError, "n_shared_experts"),
+    ),
+    notes=(
+        ("dots1", {"tie_word_embeddings": True}, "an output matrix apart"),
+        ("dots1", {"num_key_value_heads": 1}, "as many heads of keys as of queries"),
+        ("dots1", {"attention_bias": True}, "no bias in this architecture"),
+        ("dots1", {"sliding_window": 9, "max_window_layers": 2}, "beyond 9 tokens its results differ"),
+    ),
 )  # fmt: skip

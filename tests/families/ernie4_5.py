@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 ROWS = FamilyRows(
     configs={
         "ernie4_5": {
@@ -38,4 +40,14 @@ ROWS = FamilyRows(
     },
     model_types={"Ernie4_5ForCausalLM": "ernie4_5", "Ernie4_5_MoeForCausalLM": "ernie4_5_moe"},
     alike={"Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM"},
+    errors=(
+        ("ernie4_5-moe", {"moe_norm_min": 0.5}, UnsupportedError, "moe_norm_min = 0.5 is not supported"),
+        ("ernie4_5-moe", {"use_bias": True}, UnsupportedError, "use_bias = true is not supported"),
+        ("ernie4_5-moe", {"moe_k": 9}, CheckpointError, "moe_k = 9.*from 1 to 7"),
+    ),
+    notes=(
+        ("ernie4_5", {"use_bias": True}, "no place for biases of feed-forward parts"),
+        ("ernie4_5-moe", {"moe_layer_end_index": 1}, "here some have not"),
+        ("ernie4_5-moe", {"moe_layer_interval": 2}, "here some have not"),
+    ),
 )  # fmt: skip

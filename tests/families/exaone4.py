@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import POST, Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "Exaone4ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -23,4 +25,18 @@ ROWS = FamilyRows(
     repeated=("exaone4-window",),
     twins={NAME: partial(plain, s=Switches((), POST, "heads", period=4, nope=True))},
     model_types={NAME: "exaone4"},
+    errors=(
+        (
+            "exaone4-window", {"sliding_window_pattern": "LLX"}, CheckpointError,
+            "sliding_window_pattern = .LLX.*an integer",
+        ),
+        (
+            "exaone4", {"layer_types": ["sliding_attention"] * 2}, CheckpointError,
+            "layer_types = .*no sliding_attention",
+        ),
+    ),
+    notes=(
+        ("exaone4", {"sliding_window": 9, "layer_types": ["full_attention", "sliding_attention"]}, "64 layers, and no"),
+        ("exaone4", {"head_dim": 24}, "together are as wide as the model"),
+    ),
 )  # fmt: skip

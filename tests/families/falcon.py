@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.ungated import falcon
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "FalconForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -24,4 +26,18 @@ ROWS = FamilyRows(
     },
     twins={NAME: falcon},
     model_types={NAME: "falcon"},
+    errors=(
+        ("falcon", {"rope_scaling": {"rope_type": "llama3"}}, UnsupportedError, "only default, linear and yarn are"),
+        ("falcon", {"alibi": True}, UnsupportedError, "alibi = true is not supported, only false is"),
+        ("falcon", {"parallel_attn": False}, UnsupportedError, "parallel_attn = false is not supported, only true is"),
+        ("falcon", {"bias": True}, UnsupportedError, "bias = true is not supported, only false is"),
+        (
+            "falcon", {"num_attention_heads": 7}, CheckpointError,
+            "num_attention_heads = 7.*a divisor of the hidden size 96",
+        ),
+        ("falcon", {"multi_query": False, "num_kv_heads": 3}, CheckpointError, "num_kv_heads = 3.*expected 6"),
+        ("falcon-normed", {"num_kv_heads": 3}, CheckpointError, "num_kv_heads = 3.*a divisor of the 4 attention heads"),
+        ("falcon", {"num_attention_heads": 32}, CheckpointError, "num_attention_heads = 32.*heads of even size"),
+    ),
+    notes=(("falcon", {}, "computes GELU by its tanh formula"),),
 )  # fmt: skip

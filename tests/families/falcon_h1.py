@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.falcon_h1 import falcon_h1
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "FalconH1ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -44,4 +46,21 @@ ROWS = FamilyRows(
             "head_dim": 8, "rms_norm_eps": 1e-5,
         },
     },
+    errors=(
+        ("falcon-h1", {"ssm_multipliers": [1.0]}, CheckpointError, "ssm_multipliers = .*5 numbers"),
+        ("falcon-h1", {"mlp_multipliers": [1.0, "a"]}, CheckpointError, 'mlp_multipliers = "a".*a finite number'),
+        ("falcon-h1", {"attention_bias": 1}, CheckpointError, "attention_bias = 1.*true or false"),
+        (
+            "falcon-h1", {"hidden_act": "gelu"}, UnsupportedError,
+            'hidden_act = "gelu" is not supported, only "silu" or "swish" is',
+        ),
+        ("falcon-h1", {"head_dim": 23}, CheckpointError, "head_dim = 23.*even size"),
+    ),
+    notes=(
+        ("falcon-h1", {"mamba_proj_bias": True}, "Mamba layers have no biases"),
+        ("falcon-h1", {"projectors_bias": True}, "Mamba layers have no biases"),
+        ("falcon-h1", {"attention_bias": True}, "leaves out the bias of attention's output"),
+        ("falcon-h1", {"mamba_rms_norm": True}, "applies Mamba's gate before the norm"),
+        ("falcon-h1", {"time_step_limit": [0.01, 0.5]}, "does not keep step sizes within 0.01 and 0.5"),
+    ),
 )  # fmt: skip

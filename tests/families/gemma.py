@@ -6,6 +6,8 @@ from family_rows import FamilyRows
 from reference.gemma import gemma
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 ROWS = FamilyRows(
     configs={
         "gemma": {
@@ -62,4 +64,22 @@ ROWS = FamilyRows(
             },
         },
     },
+    errors=(
+        ("gemma", {"attention_bias": True}, UnsupportedError, "attention_bias = true is not supported"),
+        ("gemma", {"hidden_act": "silu"}, UnsupportedError, "hidden_act = .silu. is not supported"),
+        (
+            "gemma2", {"rope_scaling": {"rope_type": "llama3", "factor": 4.0}}, UnsupportedError,
+            "only default, linear and yarn are",
+        ),
+        ("gemma3", {"sliding_window_pattern": 0}, CheckpointError, "sliding_window_pattern = 0"),
+        (
+            "gemma3", {"sliding_window": None}, CheckpointError,
+            "sliding_window = null .*for the layers of sliding_attention",
+        ),
+        (
+            "gemma3-order", {"rope_parameters": {"sliding_attention": {"rope_type": "linear"}}}, UnsupportedError,
+            "rope_type",
+        ),
+    ),
+    notes=(("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import N_VOCAB, FamilyRows
 from reference.gemma3n import gemma3n
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Gemma3nForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -42,4 +44,19 @@ ROWS = FamilyRows(
             },
         },
     },
+    errors=(
+        ("gemma3n", {"altup_num_inputs": 1}, CheckpointError, "altup_num_inputs = 1.*from 2"),
+        ("gemma3n", {"altup_active_idx": 4}, CheckpointError, "altup_active_idx = 4.*from 0 to 3"),
+        (
+            "gemma3n", {"activation_sparsity_pattern": [0.5] * 6}, CheckpointError,
+            "activation_sparsity_pattern = .*7 shares from 0",
+        ),
+        ("gemma3n", {"activation_sparsity_pattern": 0.5}, CheckpointError, "activation_sparsity_pattern = 0.5"),
+        ("gemma3n", {"activation_sparsity_pattern": [1.0] * 7}, CheckpointError, "activation_sparsity_pattern"),
+        ("gemma3n", {"intermediate_size": [64] * 5}, CheckpointError, "intermediate_size = .*7 widths"),
+        ("gemma3n", {"num_kv_shared_layers": 6}, CheckpointError, "num_kv_shared_layers = 6.*a layer of each kind"),
+        ("gemma3n", {"sliding_window": None}, CheckpointError, "sliding_window"),
+        ("gemma3n", {"num_key_value_heads": 4}, CheckpointError, "num_key_value_heads = 4.*a divisor of the 6"),
+        ("gemma3n", {"hidden_activation": "silu"}, UnsupportedError, "hidden_activation"),
+    ),
 )  # fmt: skip

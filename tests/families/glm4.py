@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "Glm4ForCausalLM"
 _SWITCHES = Switches(behind=("post_self_attn_layernorm", "post_mlp_layernorm"), neox=False, part=0.5)
 ROWS = FamilyRows(
@@ -17,4 +19,5 @@ ROWS = FamilyRows(
     },
     twins={NAME: partial(plain, s=_SWITCHES)},
     model_types={NAME: "glm4"},
+    errors=(("glm4", {"head_dim": 27}, CheckpointError, "head_dim = 27.*a positive even number"),),
 )  # fmt: skip

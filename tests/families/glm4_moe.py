@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "Glm4MoeForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -25,4 +27,5 @@ ROWS = FamilyRows(
     repeated=("glm4-moe-plain",),
     twins={NAME: partial(plain, s=Switches(normed="heads", part=0.5))},
     model_types={NAME: "glm4_moe"},
+    errors=(("glm4-moe", {"num_experts_per_tok": 9}, CheckpointError, "num_experts_per_tok = 9.*from 1 to 7"),),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.glm5_next import glm5_next
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Glm5NextForConditionalGeneration"
 ROWS = FamilyRows(
     configs={
@@ -52,4 +54,54 @@ ROWS = FamilyRows(
             },
         },
     },
+    errors=(
+        ("glm5-next-plain", {"num_key_value_heads": 1}, CheckpointError, "num_key_value_heads = 1.*expected 2"),
+        (
+            "glm5-next-plain", {"qk_rope_head_dim": 8}, UnsupportedError,
+            "qk_rope_head_dim = 8 is not supported, only 0 is",
+        ),
+        ("glm5-next-plain", {"q_lora_rank": None}, CheckpointError, "has no q_lora_rank"),
+        ("glm5-next-plain", {"index_topk": 12}, CheckpointError, "index_topk = 12.*a multiple of index_kpool = 5"),
+        (
+            "glm5-next-plain", {"index_kpool_always_select_tail": False}, UnsupportedError,
+            "index_kpool_always_select_tail = false",
+        ),
+        (
+            "glm5-next-plain", {"layer_types": ["mamba"] * 4}, CheckpointError,
+            "layer_types = .*4 times linear_attention or indexed_",
+        ),
+        (
+            "glm5-next-plain", {"indexer_types": ["full"] * 3}, CheckpointError,
+            "indexer_types = .*4 times full or shared",
+        ),
+        (
+            "glm5-next-plain", {"indexer_types": [*["full"] * 3, "shared"]}, UnsupportedError,
+            "layer 3 take what layer 2 chose",
+        ),
+        ("glm5-next-plain", {"index_topk_pattern": "FFFS"}, UnsupportedError, "index_topk_pattern makes layer 3 take"),
+        ("glm5-next-plain", {"index_topk_freq": 3}, UnsupportedError, "index_topk_freq makes layer 3 take"),
+        (
+            "glm5-next-streams", {"indexer_types": ["full", "full", "full", "shared", "x"]}, CheckpointError,
+            "indexer_types = ",
+        ),
+        (
+            "glm5-next-plain", {"linear_lower_bound": 1.0}, CheckpointError,
+            "linear_lower_bound = 1.0.*from -80 to below 0",
+        ),
+        (
+            "glm5-next-plain", {"linear_attn_config": {"gate_lower_bound": 0.5, "num_heads": 2}}, CheckpointError,
+            "linear_attn_config: gate_lower_bound = 0.5.*from -80",
+        ),
+        ("glm5-next-plain", {"hc_mult": 0}, CheckpointError, "hc_mult = 0"),
+        ("glm5-next-plain", {"swiglu_limit": 0.0}, CheckpointError, "swiglu_limit = 0.0.*a positive number"),
+        ("glm5-next-plain", {"mhc": False}, UnsupportedError, "mhc = false"),
+        ("glm5-next-plain", {"scoring_func": "softmax"}, UnsupportedError, "scoring_func = .softmax."),
+        ("glm5-next-plain", {"attention_bias": True}, UnsupportedError, "attention_bias = true"),
+    ),
+    notes=(
+        ("glm5-next-plain", {"linear_num_heads": 4}, "as many heads as attention"),
+        ("glm5-next-plain", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
+        ("glm5-next-plain", {"hc_mult": 3}, "a model has 4 residual streams"),
+        ("glm5-next-plain", {"index_kpool": 1}, "a pool has two tokens or more"),
+    ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.gpt_oss import gpt_oss
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "GptOssForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -31,4 +33,16 @@ ROWS = FamilyRows(
     },
     twins={NAME: gpt_oss},
     model_types={NAME: "gpt_oss"},
+    errors=(
+        (
+            "gpt-oss-rounded", {"sliding_window": None}, CheckpointError,
+            "sliding_window = null.*for the layers of sliding_att",
+        ),
+        (
+            "gpt-oss-rounded", {"layer_types": ["full_attention"]}, CheckpointError,
+            "layer_types = .*3 times sliding_attention or full",
+        ),
+        ("gpt-oss-rounded", {"swiglu_limit": 0}, CheckpointError, "swiglu_limit = 0.*a positive number"),
+        ("gpt-oss-rounded", {"num_experts_per_tok": 8}, CheckpointError, "num_experts_per_tok = 8.*from 1 to 7"),
+    ),
 )  # fmt: skip

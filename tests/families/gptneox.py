@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.ungated import gptneox
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "GPTNeoXForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -23,4 +25,28 @@ ROWS = FamilyRows(
     },
     twins={NAME: gptneox},
     model_types={NAME: "gpt_neox"},
+    errors=(
+        (
+            "gptneox", {"hidden_act": "relu"}, UnsupportedError,
+            'hidden_act = "relu" is not supported, only "gelu" or "gelu_new" or',
+        ),
+        (
+            "gptneox", {"num_attention_heads": 5}, CheckpointError,
+            "num_attention_heads = 5.*a divisor of the hidden size 96",
+        ),
+        (
+            "gptneox", {"rotary_pct": 0.1}, CheckpointError,
+            "rotary_pct = 0.1.*a positive even number of values.*it gives 3",
+        ),
+        (
+            "gptneox", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, UnsupportedError,
+            "rope_type = .dynamic. is not supported",
+        ),
+    ),
+    notes=(
+        ("gptneox", {}, "computes GELU by its tanh formula"),
+        ("gptneox-yarn", {"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": 9.0}}, "takes no beta_fast"),
+        ("gptneox-serial", {"tie_word_embeddings": True}, "a matrix of its own"),
+        ("gptneox-serial", {"attention_bias": False}, "there attention has biases"),
+    ),
 )  # fmt: skip

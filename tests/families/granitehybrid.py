@@ -4,6 +4,8 @@ from family_rows import FamilyRows
 from reference.llama import llama
 from reference.mamba import bamba
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 _BIASED = {"mamba_proj_bias": True, "mamba_conv_bias": False, "attention_bias": True, "mlp_bias": True}  # all possible
 _LIMITED = {"time_step_limit": [0.09, 0.4]}  # bounds of step sizes that the random weights exceed
 ROWS = FamilyRows(
@@ -67,4 +69,9 @@ ROWS = FamilyRows(
             "num_experts_per_tok": 2, "shared_intermediate_size": 10,
         },
     },
+    errors=(
+        ("bamba-biased", {"head_dim": 24}, UnsupportedError, "head_dim = 24 is not supported, only 16 is"),
+        ("granite-hybrid-biased", {"head_dim": 24}, UnsupportedError, "head_dim = 24 is not supported, only 16 is"),
+        ("granitemoe", {"num_experts_per_tok": 6}, CheckpointError, "num_experts_per_tok = 6.*1 to 5"),
+    ),
 )  # fmt: skip

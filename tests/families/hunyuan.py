@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 _SWITCHES = Switches(normed="turned", norm_names=("query_layernorm", "key_layernorm"), shared="shared_mlp")
 _TWIN = partial(plain, s=_SWITCHES)
 ROWS = FamilyRows(
@@ -31,4 +33,21 @@ ROWS = FamilyRows(
     repeated=("hunyuan-moe-alpha",),
     twins={"HunYuanDenseV1ForCausalLM": _TWIN, "HunYuanMoEV1ForCausalLM": _TWIN},
     model_types={"HunYuanDenseV1ForCausalLM": "hunyuan_v1_dense", "HunYuanMoEV1ForCausalLM": "hunyuan_v1_moe"},
+    errors=(
+        ("hunyuan", {"rope_scaling": {"type": "dynamic", "factor": 1.0}}, CheckpointError, "has no alpha"),
+        (
+            "hunyuan", {"rope_scaling": {"type": "dynamic", "alpha": 5.0, "factor": 2.0}}, UnsupportedError,
+            "factor = 2.0 is not supp",
+        ),
+        ("hunyuan", {"head_dim": 2}, CheckpointError, "head_dim = 2.*more than 2, with alpha"),
+        ("hunyuan", {"use_cla": True}, UnsupportedError, "use_cla = true is not supported"),
+        ("hunyuan-moe", {"moe_topk": [3, 2]}, CheckpointError, "moe_topk = .*2 times the same one"),
+        ("hunyuan-moe", {"moe_topk": 8}, CheckpointError, "moe_topk = 8.*from 1 to 7"),
+        ("hunyuan-moe", {"num_shared_expert": 2}, CheckpointError, "num_shared_expert = 2.*1, or 1 for every layer"),
+        (
+            "hunyuan-moe", {"moe_intermediate_size": [32, 32]}, CheckpointError,
+            "moe_intermediate_size = .*64, or 64 for every layer",
+        ),
+    ),
+    notes=(("hunyuan", {"attention_bias": True}, "no bias in this architecture"),),
 )  # fmt: skip

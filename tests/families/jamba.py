@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.mamba import jamba
 
+from hybrid.quant.ggml.errors import UnsupportedError
+
 NAME = "JambaForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -24,4 +26,5 @@ ROWS = FamilyRows(
             "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_dt_rank": 3,
         },
     },
+    errors=(("jamba-biased", {"head_dim": 24}, UnsupportedError, "head_dim = 24 is not supported, only 12 is"),),
 )  # fmt: skip

@@ -1,7 +1,11 @@
 """Kimi K3."""
 
+from typing import Any
+
 from family_rows import Config, FamilyRows
 from reference.kimi_k3 import kimi_k3
+
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 
 NAME = "KimiK3ForConditionalGeneration"
 _K3: Config = {
@@ -35,6 +39,13 @@ _PUBLISHED: Config = {
         },
     },
 }  # fmt: skip
+
+
+def _linear(**more: Any) -> Config:
+    """Settings of the delta rule."""
+    return {"linear_attn_config": {**_LINEAR, "kda_layers": None, **more}}
+
+
 ROWS = FamilyRows(
     configs={
         "kimi-k3": {
@@ -77,4 +88,26 @@ ROWS = FamilyRows(
             },
         },
     },
+    errors=(
+        ("kimi-k3", {"hidden_act": "silu"}, UnsupportedError, 'hidden_act = "silu" is not supported, only "situ" is'),
+        ("kimi-k3", {"mla_use_nope": False}, UnsupportedError, "mla_use_nope = false is not supported, only true is"),
+        (
+            "kimi-k3", {"mla_use_nope": None}, CheckpointError,
+            "mla_use_nope = null .*expected true, as use_full_rank_gate",
+        ),
+        ("kimi-k3", {"attn_res_block_size": None}, CheckpointError, "has no attn_res_block_size"),
+        ("kimi-k3", {"attn_res_block_size": 0}, CheckpointError, "attn_res_block_size = 0.*from 1"),
+        ("kimi-k3", {"activation_situ_beta": 0}, CheckpointError, "activation_situ_beta = 0.*a positive number"),
+        ("kimi-k3", _linear(use_full_rank_gate=False), UnsupportedError, "use_full_rank_gate = false is not supported"),
+        ("kimi-k3", _linear(gate_lower_bound=1.0), CheckpointError, "gate_lower_bound = 1.0.*a negative number"),
+        (
+            "kimi-k3", _linear(full_attn_layers=[6]), CheckpointError,
+            "full_attn_layers = .6.*numbers of layers from 1 to 5",
+        ),
+    ),
+    notes=(
+        ("kimi-k3", _linear(num_heads=4), "as many heads as attention"),
+        ("kimi-k3", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
+        ("kimi-k3", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
+    ),
 )  # fmt: skip

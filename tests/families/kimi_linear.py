@@ -1,9 +1,20 @@
 """Kimi Linear."""
 
-from family_rows import FamilyRows
+from typing import Any
+
+from family_rows import Config, FamilyRows
 from reference.kimi import kimi_linear
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "KimiLinearForCausalLM"
+
+
+def _attention(layers: list[int], **more: Any) -> Config:
+    """Layers with attention, as published."""
+    return {"layer_types": None, "linear_attn_config": {"full_attn_layers": layers, **more}}
+
+
 ROWS = FamilyRows(
     configs={
         "kimi-linear": {
@@ -27,4 +38,52 @@ ROWS = FamilyRows(
     },
     twins={NAME: kimi_linear},
     model_types={NAME: "kimi_linear"},
+    errors=(
+        (
+            "kimi-linear", {"num_key_value_heads": 1}, CheckpointError,
+            "num_key_value_heads = 1.*expected 3, as many as heads of quer",
+        ),
+        (
+            "kimi-linear", {"layer_types": ["mamba"] * 4}, CheckpointError,
+            "layer_types = .*4 times linear_attention or full_a",
+        ),
+        (
+            "kimi-linear", {"layer_types": None}, CheckpointError,
+            "has no full_attn_layers, expected numbers of layers from 1 to 4",
+        ),
+        ("kimi-linear", _attention([0, 2]), CheckpointError, "full_attn_layers = .0, 2.*numbers of layers from 1 to 4"),
+        (
+            "kimi-linear", _attention([2], short_conv_kernel_size=1), CheckpointError,
+            "short_conv_kernel_size = 1.*from 2 to",
+        ),
+        (
+            "kimi-linear", {"mlp_layer_types": [*["sparse"] * 3, "dense"]}, CheckpointError,
+            "mlp_layer_types = .*without experts",
+        ),
+        (
+            "kimi-linear", {"num_expert_group": 3}, CheckpointError,
+            "num_expert_group = 3.*groups of two or more of the 8 experts",
+        ),
+        (
+            "kimi-linear", {"num_expert_group": None, "n_group": 3}, CheckpointError,
+            " n_group = 3.*groups of two or more",
+        ),
+        (
+            "kimi-linear", {"num_experts_per_token": 5}, CheckpointError,
+            "topk_group = 2.*groups that have the 5 experts",
+        ),
+        ("kimi-linear", {"moe_layer_freq": 2}, UnsupportedError, "moe_layer_freq = 2"),
+        (
+            "kimi-linear", {"moe_router_activation_func": "softmax"}, UnsupportedError,
+            "moe_router_activation_func = .softmax.",
+        ),
+        ("kimi-linear", {"attention_bias": True}, UnsupportedError, "attention_bias = true"),
+    ),
+    notes=(
+        ("kimi-linear", {"linear_num_heads": 5}, "as many heads as attention"),
+        ("kimi-linear", {}, "normalizes latent vectors with an epsilon of 1e-05"),
+        ("kimi-linear", {"q_lora_rank": 20}, "queries come straight from a layer's input"),
+        ("kimi-linear", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
+        ("kimi-linear", {"moe_renormalize": False}, "norm_topk_prob = true"),
+    ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.lfm2 import lfm2
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 ROWS = FamilyRows(
     configs={
         "lfm2": {
@@ -59,4 +61,12 @@ ROWS = FamilyRows(
             for name in ("Lfm2Model", "Lfm2BidirectionalModel")
         },
     },
+    errors=(
+        (
+            "lfm2", {"layer_types": None, "full_attn_idxs": [9]}, CheckpointError,
+            "full_attn_idxs = .9.*numbers of the 4 layers",
+        ),
+        ("lfm2", {"layer_types": ["conv"] * 3}, CheckpointError, "layer_types = .*4 times conv or full_attention"),
+        ("lfm2moe", {"num_experts_per_tok": 9}, CheckpointError, "num_experts_per_tok = 9.*from 1 to 5"),
+    ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.lfm3 import lfm3
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Lfm3ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -49,4 +51,52 @@ ROWS = FamilyRows(
             },
         },
     },
+    errors=(
+        (
+            "lfm3", {"layer_types": ["conv"] * 3}, CheckpointError,
+            "layer_types = .*4 times conv or sliding_attention or full_attention",
+        ),
+        (
+            "lfm3", {"sliding_window": None}, CheckpointError,
+            "sliding_window = null .*for the layers of sliding_attention",
+        ),
+        ("lfm3", {"head_dim": 23}, CheckpointError, "head_dim = 23.*even size"),
+        (
+            "lfm3", {"num_key_value_heads": 2}, CheckpointError,
+            "num_key_value_heads = 2.*a divisor of the 5 attention heads",
+        ),
+        (
+            "lfm3", {"rope_parameters": {"rope_theta": 1e4}}, CheckpointError,
+            "full_attention.*the settings of RoPE of these layers",
+        ),
+        (
+            "lfm3-biased", {"rope_parameters": {"full_attention": {"rope_type": "llama3"}, "sliding_attention": {}}},
+            UnsupportedError, "rope_type = 'llama3' is not supported, only default, linear and yarn are",
+        ),
+        (
+            "lfm3", {"rope_parameters": {"full_attention": {}, "sliding_attention": {"rope_type": "yarn"}}},
+            UnsupportedError, "yarn",
+        ),
+        (
+            "lfm3",
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+                    "sliding_attention": {},
+                },
+            },
+            CheckpointError, "partial_rotary_factor = 0.5.*1, with rope_type = linear",
+        ),
+        (
+            "lfm3-biased",
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 1.5},
+                    "sliding_attention": {"rope_theta": 1e4},
+                },
+            },
+            CheckpointError, "rotary_factor = 1.5.*at most 1",
+        ),
+    ),
+    notes=(("lfm3", {}, "no such architecture"),),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.llama4 import llama4
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Llama4ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -43,4 +45,23 @@ ROWS = FamilyRows(
             },
         },
     },
+    errors=(
+        ("llama4-window", {"moe_layers": [1, "2"]}, CheckpointError, "moe_layers = .*numbers of layers"),
+        ("llama4-window", {"interleave_moe_layer_step": 0}, CheckpointError, "interleave_moe_layer_step = 0.*from 1"),
+        ("llama4-window", {"attn_scale": -1.0}, CheckpointError, "attn_scale = -1.*at least 0"),
+        (
+            "llama4-window", {"attention_chunk_size": None}, CheckpointError,
+            "attention_chunk_size = null.*a number of tokens",
+        ),
+        ("llama4-window", {"num_experts_per_tok": 6}, CheckpointError, "num_experts_per_tok = 6.*from 1 to 5"),
+        (
+            "llama4-window", {"no_rope_layers": [1]}, CheckpointError,
+            "no_rope_layers = .*5 times 1 for a layer with RoPE",
+        ),
+        (
+            "llama4-window", {"layer_types": ["sliding_attention"] * 5}, CheckpointError,
+            "layer_types = .*5 times chunked_attention or full",
+        ),
+        ("llama4-window", {"hidden_act": "gelu"}, UnsupportedError, "hidden_act"),
+    ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.mamba import mamba
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 ROWS = FamilyRows(
     configs={
         "mamba-biased": {
@@ -31,4 +33,8 @@ ROWS = FamilyRows(
             "expand": 3, "conv_kernel": 3, "time_step_rank": 3, "layer_norm_epsilon": 1e-6,
         },
     },
+    errors=(
+        ("mamba-biased", {"conv_kernel": 1}, CheckpointError, "conv_kernel = 1.*from 2 to"),
+        ("mamba-biased", {"use_bias": "yes"}, CheckpointError, 'use_bias = "yes".*true or false'),
+    ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.llama import llama
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "Ministral3ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -44,4 +46,10 @@ ROWS = FamilyRows(
             },
         },
     },
+    errors=(
+        (
+            "ministral3", {"rope_parameters": {"llama_4_scaling_beta": -1.0}}, CheckpointError,
+            "llama_4_scaling_beta = -1.*at least 0",
+        ),
+    ),
 )  # fmt: skip

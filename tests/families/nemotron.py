@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "NemotronForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -22,4 +24,6 @@ ROWS = FamilyRows(
     repeated=("nemotron-biased",),
     twins={NAME: partial(plain, s=Switches(part=0.5, plus=1.0))},
     model_types={NAME: "nemotron"},
+    errors=(("nemotron", {"partial_rotary_factor": 0.01}, CheckpointError, "a positive even number"),),
+    notes=(("nemotron", {"tie_word_embeddings": True}, "an output matrix apart"),),
 )  # fmt: skip

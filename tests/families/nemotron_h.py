@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.nemotron_h import nemotron_h
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "NemotronHForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -41,4 +43,23 @@ ROWS = FamilyRows(
             "moe_shared_expert_intermediate_size": 14,
         },
     },
+    errors=(
+        (
+            "nemotron-h", {"hybrid_override_pattern": "M-X"}, CheckpointError,
+            "hybrid_override_pattern = .*mamba or attention",
+        ),
+        ("nemotron-h", {"hybrid_override_pattern": ""}, CheckpointError, "hybrid_override_pattern"),
+        ("nemotron-h", {"mlp_hidden_act": "silu"}, UnsupportedError, "mlp_hidden_act"),
+        ("nemotron-h-moe", {"n_group": 2}, CheckpointError, "n_group = 2.*groups of two or more of the 5 experts"),
+        (
+            "nemotron-h-moe", {"n_group": 5, "n_routed_experts": 5}, CheckpointError,
+            "n_group = 5.*groups of two or more",
+        ),
+        ("nemotron-h-moe-groups", {"n_group": 13}, CheckpointError, "n_group = 13.*from 1 to 12"),
+        ("nemotron-h-moe-groups", {"topk_group": 5}, CheckpointError, "topk_group = 5.*from 1 to 4"),
+        (
+            "nemotron-h-moe-groups", {"topk_group": 1}, CheckpointError,
+            "topk_group = 1.*groups that have the 5 experts of a token",
+        ),
+    ),
 )  # fmt: skip

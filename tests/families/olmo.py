@@ -6,6 +6,8 @@ from family_rows import FamilyRows
 from reference.llama import llama
 from reference.plain import POST, Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 ROWS = FamilyRows(
     configs={
         "olmo2": {
@@ -45,4 +47,29 @@ ROWS = FamilyRows(
         "OlmoeForCausalLM": llama,
     },
     model_types={"Olmo2ForCausalLM": "olmo2", "Olmo3ForCausalLM": "olmo3", "OlmoeForCausalLM": "olmoe"},
+    errors=(
+        (
+            "olmo3", {"rope_parameters": {"rope_type": "yarn"}}, CheckpointError,
+            "rope_parameters = .*an object full_attention",
+        ),
+        (
+            "olmo3",
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "yarn"},
+                },
+            },
+            UnsupportedError, "rope_type = .yarn",
+        ),
+        ("olmo3", {"sliding_window": None}, CheckpointError, "layer_types.*no sliding_attention"),
+        (
+            "olmo3", {"layer_types": ["sliding_attention"]}, CheckpointError,
+            "layer_types = .*5 times sliding_attention or full",
+        ),
+    ),
+    notes=(
+        ("olmo3", {"rope_theta": 1e4}, "one rope_theta on all layers"),
+        ("olmo3", {"tie_word_embeddings": True}, "an output matrix apart"),
+        ("olmo3", {"attention_bias": True}, "no bias in this architecture"),
+    ),
 )  # fmt: skip

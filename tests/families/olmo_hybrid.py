@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.olmo_hybrid import olmo_hybrid
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "OlmoHybridForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -27,4 +29,15 @@ ROWS = FamilyRows(
     },
     twins={NAME: olmo_hybrid},
     model_types={NAME: "olmo_hybrid"},
+    errors=(
+        (
+            "olmo-hybrid", {"linear_num_value_heads": 4}, CheckpointError,
+            "linear_num_value_heads = 4.*a multiple of .* = 3",
+        ),
+        (
+            "olmo-hybrid", {"layer_types": ["mamba"] * 4}, CheckpointError,
+            "layer_types = .*4 times linear_attention or full_",
+        ),
+    ),
+    notes=(("olmo-hybrid", {}, "no such architecture"),),
 )  # fmt: skip

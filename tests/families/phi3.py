@@ -3,6 +3,8 @@
 from family_rows import Config, FamilyRows
 from reference.llama import llama
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "Phi3ForCausalLM"
 # 9 pairs: RoPE rotates 18 values of heads of 24.
 LONGROPE: Config = {
@@ -38,4 +40,12 @@ ROWS = FamilyRows(
     },
     twins={NAME: llama},
     model_types={NAME: "phi3"},
+    errors=(
+        ("phi3-longrope", {"rope_scaling": {"type": "longrope"}}, CheckpointError, "has no short_factor"),
+        ("phi3-longrope", {"hidden_size": 128}, CheckpointError, "short_factor = .*12 positive numbers"),
+        (
+            "phi3-longrope", {"original_max_position_embeddings": 1}, CheckpointError,
+            "original_max_position_embeddings = 1",
+        ),
+    ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import Config, FamilyRows
 from reference.phi4flash import phi4flash
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Phi4FlashForCausalLM"
 _PUBLISHED: Config = {
     "vocab_size": 200064, "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 32,
@@ -30,4 +32,20 @@ ROWS = FamilyRows(
     },
     twins={NAME: phi4flash},
     published={NAME: _PUBLISHED},
+    errors=(
+        ("phi4flash", {"num_hidden_layers": 6}, CheckpointError, "num_hidden_layers = 6.*a multiple of 4"),
+        ("phi4flash", {"mb_per_layer": 4}, UnsupportedError, "mb_per_layer = 4 is not supported, only 2 is"),
+        (
+            "phi4flash", {"num_attention_heads": 3, "num_key_value_heads": 3}, CheckpointError,
+            "num_attention_heads = 3.*even",
+        ),
+        ("phi4flash", {"num_key_value_heads": 3}, CheckpointError, "num_key_value_heads = 3.*even"),
+        ("phi4flash", {"mlp_bias": True}, UnsupportedError, "mlp_bias = true is not supported"),
+        ("phi4flash", {"lm_head_bias": True}, UnsupportedError, "lm_head_bias = true is not supported"),
+        (
+            "phi4flash", {"layer_types": ["full_attention"] * 8}, CheckpointError,
+            "layer_types.*windows on the attention of the first",
+        ),
+    ),
+    notes=(("phi4flash", {}, "no such architecture"),),
 )  # fmt: skip

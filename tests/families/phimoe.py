@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "PhiMoEForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -30,4 +32,21 @@ ROWS = FamilyRows(
     twins={NAME: partial(plain, s=Switches(theta=1e6))},
     model_types={NAME: "phimoe"},
     alike={"PhimoeForCausalLM": NAME},
+    errors=(
+        ("phimoe", {"num_experts_per_tok": 3}, UnsupportedError, "num_experts_per_tok = 3 is not supported, only 2 is"),
+        ("phimoe", {"router_jitter_noise": -0.1}, CheckpointError, "router_jitter_noise = -0.1.*not negative"),
+        (
+            "phimoe", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, UnsupportedError,
+            "rope_type = 'yarn' is not supported, only",
+        ),
+        ("phimoe", {"rope_scaling": {"type": "longrope"}}, CheckpointError, "has no short_mscale"),
+        (
+            "phimoe", {"rope_scaling": {"type": "longrope", "short_mscale": 1.2, "long_mscale": 1.3}}, UnsupportedError,
+            "short_mscale = 1.2 and long_mscale = 1.3 are not supported, only the same",
+        ),
+    ),
+    notes=(
+        ("phimoe", {"lm_head_bias": False}, "biases of it and of attention"),
+        ("phimoe", {}, "RMS norms and one softmax"),
+    ),
 )  # fmt: skip

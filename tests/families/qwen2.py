@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.llama import llama
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 ROWS = FamilyRows(
     configs={
         "qwen2": {
@@ -104,4 +106,21 @@ ROWS = FamilyRows(
             "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
         },
     },
+    errors=(
+        (
+            "qwen2", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, UnsupportedError,
+            "rope_type = 'dynamic' is not supp",
+        ),
+        ("qwen2-yarn", {"rope_theta": 1.0}, CheckpointError, "rope_theta = 1, expected more than 1, with YaRN"),
+        (
+            "qwen2", {"rope_scaling": {"type": "llama3", "low_freq_factor": 5}}, CheckpointError,
+            "high_freq_factor = 4, expected no less",
+        ),
+        ("qwen2", {"layer_types": ["sliding_attention"] * 2}, CheckpointError, "layer_types = .*no sliding_attention"),
+        ("qwen2-window", {"sliding_window": 0}, CheckpointError, "sliding_window = 0.*from 1"),
+        (
+            "qwen2-window", {"layer_types": ["sliding"] * 3}, CheckpointError,
+            "layer_types = .*3 times sliding_attention or full_att",
+        ),
+    ),
 )  # fmt: skip

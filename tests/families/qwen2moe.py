@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "Qwen2MoeForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -25,4 +27,17 @@ ROWS = FamilyRows(
     repeated=("qwen2moe-window",),
     twins={NAME: partial(plain, s=Switches(shared="shared_expert"))},
     model_types={NAME: "qwen2_moe"},
+    errors=(
+        (
+            "qwen2moe", {"shared_expert_intermediate_size": 0}, CheckpointError,
+            "shared_expert_intermediate_size = 0.*from 1",
+        ),
+        ("qwen2moe-window", {"sliding_window": 0}, CheckpointError, "sliding_window = 0.*from 1"),
+    ),
+    notes=(
+        ("qwen2moe", {"tie_word_embeddings": True}, "an output matrix apart"),
+        ("qwen2moe", {"norm_topk_prob": True}, "llama.cpp takes norm_topk_prob = false"),
+        ("qwen2moe", {"mlp_only_layers": [1]}, "all layers have experts"),
+        ("qwen2moe", {"use_sliding_window": True, "sliding_window": 9}, "beyond 9 tokens its results differ"),
+    ),
 )  # fmt: skip

@@ -26,4 +26,8 @@ ROWS = FamilyRows(
     },
     twins={NAME: qwen3_next},
     model_types={NAME: "qwen3_next"},
+    notes=(
+        ("qwen3next", {"mlp_only_layers": [1]}, "all layers have experts"),
+        ("qwen3next", {"linear_value_head_dim": 16}, "heads of keys and values have one size"),
+    ),
 )  # fmt: skip

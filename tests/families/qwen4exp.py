@@ -50,4 +50,14 @@ ROWS = FamilyRows(
             },
         },
     },
+    notes=(
+        ("qwen4exp", {}, "chooses other groups of tokens than transformers"),
+        ("qwen4exp", {}, "llama.cpp takes output_gate_type = sigmoid"),
+        ("qwen4exp", {}, "n-gram embeddings are as wide as the model, here they are not"),
+        ("qwen4exp", {}, "the last of several eos_token_id as the end of n-grams"),
+        ("qwen4exp", {}, "heads of keys and values have one size"),
+        ("qwen4exp", {}, "llama.cpp takes norm_topk_prob = true"),
+        ("qwen4exp", {"attention_bias": True}, "no bias in this architecture"),
+        ("qwen4exp", {"heads_per_ngram": 30}, "at most 8 tokens and 64 rows of the table"),
+    ),
 )  # fmt: skip

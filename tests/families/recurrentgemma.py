@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.recurrent_gemma import recurrent_gemma
 
+from hybrid.quant.ggml.errors import CheckpointError
+
 NAME = "RecurrentGemmaForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -14,4 +16,10 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: recurrent_gemma},
+    errors=(
+        ("recurrentgemma", {"lru_width": 70}, CheckpointError, "lru_width = 70.*a multiple of the 3 heads"),
+        ("recurrentgemma", {"block_types": ["mamba"]}, CheckpointError, "block_types = .*recurrent and attention"),
+        ("recurrentgemma", {"intermediate_size": 321}, CheckpointError, "intermediate_size = 321.*an even number"),
+    ),
+    notes=(("recurrentgemma", {}, "no such architecture"),),
 )  # fmt: skip

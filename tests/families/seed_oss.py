@@ -22,4 +22,8 @@ ROWS = FamilyRows(
     repeated=("seed-oss-biased",),
     twins={NAME: partial(plain, s=Switches())},
     model_types={NAME: "seed_oss"},
+    notes=(
+        ("seed-oss", {"attention_out_bias": True}, "no place for biases of attention's output"),
+        ("seed-oss", {"mlp_bias": True}, "no place for biases"),
+    ),
 )  # fmt: skip

@@ -5,6 +5,8 @@ from functools import partial
 from family_rows import FamilyRows
 from reference.plain import Switches, plain
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "StableLmForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -17,4 +19,13 @@ ROWS = FamilyRows(
     twins={NAME: partial(plain, s=Switches(part=0.25))},
     model_types={NAME: "stablelm"},
     alike={"StableLMEpochForCausalLM": NAME},
+    errors=(
+        ("stablelm", {"qk_layernorm": True}, UnsupportedError, "qk_layernorm = true is not supported"),
+        (
+            "stablelm", {"use_parallel_residual": True}, UnsupportedError,
+            "use_parallel_residual = true is not supported",
+        ),
+        ("stablelm", {"partial_rotary_factor": 0.1}, CheckpointError, "hidden_size.*a positive even number"),
+    ),
+    notes=(("stablelm", {"tie_word_embeddings": True}, "an output matrix apart"),),
 )  # fmt: skip

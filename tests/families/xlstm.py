@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.xlstm import xlstm
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "xLSTMForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -15,4 +17,13 @@ ROWS = FamilyRows(
     },
     twins={NAME: xlstm},
     model_types={NAME: "xlstm"},
+    errors=(
+        ("xlstm", {"weight_mode": "fused"}, UnsupportedError, "weight_mode = .*only .single. is"),
+        ("xlstm", {"use_bias": True}, UnsupportedError, "use_bias"),
+        (
+            "xlstm", {"num_heads": 5}, CheckpointError,
+            "num_heads = 5.*heads that 48 keys and 96 values can be shared out to",
+        ),
+    ),
+    notes=(("xlstm", {}, "no such architecture"),),
 )  # fmt: skip

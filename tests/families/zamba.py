@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.zamba import zamba
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "ZambaForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -29,4 +31,13 @@ ROWS = FamilyRows(
             "rms_norm_eps": 1e-5,
         },
     },
+    errors=(
+        ("zamba", {"n_mamba_heads": 5}, CheckpointError, "n_mamba_heads = 5.*a divisor of the 96 channels"),
+        (
+            "zamba", {"layers_block_type": ["mamba"] * 5}, CheckpointError,
+            "layers_block_type.*at least one layer of kind hybrid",
+        ),
+        ("zamba", {"hidden_act": "silu"}, UnsupportedError, "hidden_act"),
+    ),
+    notes=(("zamba", {}, "no such architecture"),),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.zamba import zamba
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "Zamba2ForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -30,4 +32,14 @@ ROWS = FamilyRows(
     },
     twins={NAME: zamba},
     model_types={NAME: "zamba2"},
+    errors=(
+        ("zamba2", {"use_long_context": True}, UnsupportedError, "use_long_context = true"),
+        (
+            "zamba2", {"hybrid_layer_ids": [1, 2]}, UnsupportedError,
+            "hybrid_layer_ids = .1, 2. is not supported, only .1, 2, 4. is",
+        ),
+        ("zamba2", {"num_key_value_heads": 3}, CheckpointError, "num_key_value_heads = 3.*6, as adapters need"),
+        ("zamba2", {"mamba_ngroups": 5}, CheckpointError, "mamba_ngroups = 5.*a divisor of the 12 heads"),
+    ),
+    notes=(("zamba2", {}, "no such architecture"),),
 )  # fmt: skip

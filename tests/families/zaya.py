@@ -3,6 +3,8 @@
 from family_rows import FamilyRows
 from reference.zaya import zaya
 
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
 NAME = "ZayaForCausalLM"
 ROWS = FamilyRows(
     configs={
@@ -35,4 +37,44 @@ ROWS = FamilyRows(
     },
     twins={NAME: zaya},
     model_types={NAME: "zaya"},
+    errors=(
+        ("zaya", {"num_experts_per_tok": 2}, UnsupportedError, "num_experts_per_tok = 2 is not supported, only 1 is"),
+        ("zaya", {"hidden_act": "gelu"}, UnsupportedError, 'hidden_act = "gelu" is not supported, only "silu" is'),
+        (
+            "zaya", {"num_key_value_heads": 4}, CheckpointError,
+            "num_key_value_heads = 4.*a divisor of the 6 attention heads",
+        ),
+        (
+            "zaya", {"num_key_value_heads": 3, "head_dim": 21}, CheckpointError,
+            "head_dim = 21.*an even number of values",
+        ),
+        ("zaya", {"cca_time0": 1, "cca_time1": 1}, CheckpointError, "cca_time1 = 1.*2 or more, where cca_time0 is 1"),
+        ("zaya", {"layer_types": ["hybrid"]}, CheckpointError, "layer_types = .*3 times hybrid or hybrid_sliding"),
+        ("zaya", {"rope_parameters": {"hybrid": {}}}, CheckpointError, "has no rope_theta"),
+        ("zaya", {"rope_parameters": {}}, CheckpointError, "has no rope_theta"),
+        (
+            "zaya", {"rope_parameters": {"hybrid": {"rope_theta": 9.0, "rope_type": "dynamic", "factor": 2.0}}},
+            UnsupportedError, "rope_type = 'dynamic' is not supported, only default, linear and yarn are",
+        ),
+        (
+            "zaya-window",
+            {
+                "rope_parameters": {
+                    "hybrid": {"rope_theta": 9.0},
+                    "hybrid_sliding": {"rope_theta": 9.0, "rope_type": "linear", "factor": 2.0},
+                },
+            },
+            UnsupportedError, 'rope_type = "linear" is not supported, only "default" is',
+        ),
+        (
+            "zaya", {"rope_parameters": {"hybrid": {"rope_theta": 9.0, "partial_rotary_factor": 0.15}}},
+            CheckpointError,
+            "rope_parameters = .*a positive even number of values to turn in heads of 20; hybrid has 3",
+        ),
+        (
+            "zaya-window", {"sliding_window": None}, CheckpointError,
+            "sliding_window = null.*for the layers of hybrid_sliding",
+        ),
+    ),
+    notes=(("zaya", {}, "no such architecture"),),
 )  # fmt: skip
