@@ -42,4 +42,6 @@ ROWS = FamilyRows(
         ("apertus", {"hidden_act": "silu"}, UnsupportedError, "hidden_act = .silu. is not supported, only .xielu. is"),
     ),
     notes=(("apertus", {"tie_word_embeddings": True}, "an output matrix apart"),),
+    converted={"apertus": {"model_type": "apertus"}},
+    refused=("apertus-biased",),
 )  # fmt: skip

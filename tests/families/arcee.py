@@ -27,4 +27,6 @@ ROWS = FamilyRows(
     model_types={NAME: "arcee"},
     errors=(("arcee", {"hidden_act": "silu"}, UnsupportedError, "only .relu2. is"),),
     notes=(("arcee", {"mlp_bias": True}, "no place for biases of attention's output"),),
+    converted={"arcee": {"model_type": "arcee"}},
+    refused=("arcee-biased",),
 )  # fmt: skip

@@ -43,4 +43,5 @@ ROWS = FamilyRows(
         ("bailing-hybrid", {"linear_num_heads": 4}, "as many heads as attention"),
         ("bailing-hybrid", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
     ),
+    as_published={"bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"}},
 )  # fmt: skip

@@ -22,4 +22,5 @@ ROWS = FamilyRows(
         ("command-r", {"use_qk_norm": True}, UnsupportedError, "use_qk_norm = true is not supported"),
         ("command-r", {"tie_word_embeddings": False}, UnsupportedError, "tie_word_embeddings = false is not supported"),
     ),
+    converted={"command-r": {"model_type": "cohere"}},
 )  # fmt: skip

@@ -56,4 +56,10 @@ ROWS = FamilyRows(
         ("deepseek-v2-groups", {}, "chooses groups of experts by their two best"),
         ("deepseek-v3", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
     ),
+    converted={
+        "deepseek-v2-groups": {"model_type": "deepseek_v2", "scoring_func": "softmax"},
+        "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
+    },
+    refused=("deepseek-v2",),
+    different=("deepseek-v2-groups",),
 )  # fmt: skip

@@ -41,4 +41,6 @@ ROWS = FamilyRows(
     },
     twins={NAME: deepseek4},
     model_types={NAME: "deepseek_v4"},
+    converted={"deepseek4-yarn-mxfp4": {"model_type": "deepseek_v4"}},
+    refused=("deepseek4", "deepseek-v4"),  # entries for groups of other sizes than 4 and 128 tokens
 )  # fmt: skip

@@ -39,4 +39,6 @@ ROWS = FamilyRows(
         ("dots1", {"attention_bias": True}, "no bias in this architecture"),
         ("dots1", {"sliding_window": 9, "max_window_layers": 2}, "beyond 9 tokens its results differ"),
     ),
+    converted={"dots1": {"model_type": "dots1", "scoring_func": "sigmoid"}},
+    refused=("dots1-groups",),
 )  # fmt: skip

@@ -50,4 +50,6 @@ ROWS = FamilyRows(
         ("ernie4_5-moe", {"moe_layer_end_index": 1}, "here some have not"),
         ("ernie4_5-moe", {"moe_layer_interval": 2}, "here some have not"),
     ),
+    converted={"ernie4_5": {"model_type": "ernie4_5"}, "ernie4_5-moe": {"model_type": "ernie4_5_moe"}},
+    refused=("ernie4_5-biased", "ernie4_5-moe-order"),
 )  # fmt: skip

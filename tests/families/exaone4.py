@@ -39,4 +39,6 @@ ROWS = FamilyRows(
         ("exaone4", {"sliding_window": 9, "layer_types": ["full_attention", "sliding_attention"]}, "64 layers, and no"),
         ("exaone4", {"head_dim": 24}, "together are as wide as the model"),
     ),
+    converted={"exaone4": {"model_type": "exaone4"}, "exaone4-window": {"model_type": "exaone4"}},
+    different=("exaone4-window",),
 )  # fmt: skip

@@ -40,4 +40,9 @@ ROWS = FamilyRows(
         ("falcon", {"num_attention_heads": 32}, CheckpointError, "num_attention_heads = 32.*heads of even size"),
     ),
     notes=(("falcon", {}, "computes GELU by its tanh formula"),),
+    converted={
+        "falcon-yarn": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
+        "falcon": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
+        "falcon-normed": {"model_type": "falcon", "max_position_embeddings": 2048, "ffn_hidden_size": 384},
+    },
 )  # fmt: skip

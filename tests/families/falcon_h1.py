@@ -63,4 +63,6 @@ ROWS = FamilyRows(
         ("falcon-h1", {"mamba_rms_norm": True}, "applies Mamba's gate before the norm"),
         ("falcon-h1", {"time_step_limit": [0.01, 0.5]}, "does not keep step sizes within 0.01 and 0.5"),
     ),
+    converted={"falcon-h1": {}},
+    refused=("falcon-h1-gate", "falcon-h1-biased"),
 )  # fmt: skip

@@ -82,4 +82,5 @@ ROWS = FamilyRows(
         ),
     ),
     notes=(("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),),
+    converted={"gemma3": {}, "gemma": {"model_type": "gemma", "vocab_size": 2000}},
 )  # fmt: skip

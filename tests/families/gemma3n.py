@@ -59,4 +59,15 @@ ROWS = FamilyRows(
         ("gemma3n", {"num_key_value_heads": 4}, CheckpointError, "num_key_value_heads = 4.*a divisor of the 6"),
         ("gemma3n", {"hidden_activation": "silu"}, UnsupportedError, "hidden_activation"),
     ),
+    converted={
+        "gemma3n": {
+            "model_type": "gemma3n_text", "vocab_size_per_layer_input": N_VOCAB - 9, "altup_active_idx": 0,
+            "altup_num_inputs": 4, "intermediate_size": [136] * 7,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    },
+    refused=("gemma3n", "gemma3n-order"),
 )  # fmt: skip

@@ -1,9 +1,18 @@
 """Gemma 4."""
 
-from family_rows import N_VOCAB, FamilyRows
+from family_rows import N_VOCAB, Config, FamilyRows
 from reference.gemma4 import gemma4
 
 NAME = "Gemma4ForCausalLM"
+# Defaults of transformers that llama.cpp's converter does not know.
+_DEFAULTS: Config = {
+    "vocab_size": 2000,
+    "model_type": "gemma4_text",
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
 ROWS = FamilyRows(
     configs={
         "gemma4": {
@@ -51,4 +60,6 @@ ROWS = FamilyRows(
             },
         },
     },
+    converted={"gemma4": {**_DEFAULTS, "vocab_size_per_layer_input": 2000}, "gemma4-window": _DEFAULTS},
+    refused=("gemma4-order",),
 )  # fmt: skip

@@ -20,4 +20,5 @@ ROWS = FamilyRows(
     twins={NAME: partial(plain, s=_SWITCHES)},
     model_types={NAME: "glm4"},
     errors=(("glm4", {"head_dim": 27}, CheckpointError, "head_dim = 27.*a positive even number"),),
+    converted={"glm4": {"model_type": "glm4"}},
 )  # fmt: skip

@@ -28,4 +28,5 @@ ROWS = FamilyRows(
     twins={NAME: partial(plain, s=Switches(normed="heads", part=0.5))},
     model_types={NAME: "glm4_moe"},
     errors=(("glm4-moe", {"num_experts_per_tok": 9}, CheckpointError, "num_experts_per_tok = 9.*from 1 to 7"),),
+    converted={"glm4-moe": {"model_type": "glm4_moe"}, "glm4-moe-plain": {"model_type": "glm4_moe"}},
 )  # fmt: skip

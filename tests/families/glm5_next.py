@@ -104,4 +104,5 @@ ROWS = FamilyRows(
         ("glm5-next-plain", {"hc_mult": 3}, "a model has 4 residual streams"),
         ("glm5-next-plain", {"index_kpool": 1}, "a pool has two tokens or more"),
     ),
+    refused=("glm5-next-streams",),
 )  # fmt: skip

@@ -13,4 +13,5 @@ ROWS = FamilyRows(
     },
     twins={NAME: gpt2},
     model_types={NAME: "gpt2"},
+    converted={"gpt2": {"model_type": "gpt2", "n_ctx": 512}},
 )  # fmt: skip

@@ -45,4 +45,7 @@ ROWS = FamilyRows(
         ("gpt-oss-rounded", {"swiglu_limit": 0}, CheckpointError, "swiglu_limit = 0.*a positive number"),
         ("gpt-oss-rounded", {"num_experts_per_tok": 8}, CheckpointError, "num_experts_per_tok = 8.*from 1 to 7"),
     ),
+    converted={"gpt-oss-rounded": {"model_type": "gpt_oss"}, "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"}},
+    refused=("gpt-oss-window",),
+    different=("gpt-oss",),
 )  # fmt: skip

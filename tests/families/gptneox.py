@@ -49,4 +49,10 @@ ROWS = FamilyRows(
         ("gptneox-serial", {"tie_word_embeddings": True}, "a matrix of its own"),
         ("gptneox-serial", {"attention_bias": False}, "there attention has biases"),
     ),
+    converted={
+        # without a model_type, by which transformers would rename rotary_pct, which its converter needs
+        "gptneox": {},
+        "gptneox-serial": {"rotary_pct": 0.25, "layer_norm_eps": 1e-5},
+        "gptneox-yarn": {"layer_norm_eps": 1e-5},
+    },
 )  # fmt: skip

@@ -24,4 +24,5 @@ ROWS = FamilyRows(
             },
         },
     },
+    converted={"granite-attention": {}},
 )  # fmt: skip

@@ -74,4 +74,5 @@ ROWS = FamilyRows(
         ("granite-hybrid-biased", {"head_dim": 24}, UnsupportedError, "head_dim = 24 is not supported, only 16 is"),
         ("granitemoe", {"num_experts_per_tok": 6}, CheckpointError, "num_experts_per_tok = 6.*1 to 5"),
     ),
+    refused=("bamba", "granite-dense", "granite-moe", "bamba-biased", "granite-hybrid-biased"),
 )  # fmt: skip

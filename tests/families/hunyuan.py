@@ -50,4 +50,6 @@ ROWS = FamilyRows(
         ),
     ),
     notes=(("hunyuan", {"attention_bias": True}, "no bias in this architecture"),),
+    converted={"hunyuan": {"model_type": "hunyuan_v1_dense"}, "hunyuan-moe": {"model_type": "hunyuan_v1_moe"}},
+    refused=("hunyuan-moe-alpha",),
 )  # fmt: skip

@@ -27,4 +27,5 @@ ROWS = FamilyRows(
         },
     },
     errors=(("jamba-biased", {"head_dim": 24}, UnsupportedError, "head_dim = 24 is not supported, only 12 is"),),
+    refused=("jamba-dense", "jamba-bias", "jamba-biased"),
 )  # fmt: skip

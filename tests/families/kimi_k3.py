@@ -110,4 +110,11 @@ ROWS = FamilyRows(
         ("kimi-k3", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
         ("kimi-k3", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
     ),
+    converted={
+        "kimi-k3": {
+            "model_type": "kimi_k3", "moe_renormalize": True, "first_k_dense_replace": 1,
+            "moe_router_activation_func": "sigmoid",
+        },
+    },
+    refused=("kimi-k3-wide",),
 )  # fmt: skip

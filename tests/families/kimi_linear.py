@@ -86,4 +86,5 @@ ROWS = FamilyRows(
         ("kimi-linear", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
         ("kimi-linear", {"moe_renormalize": False}, "norm_topk_prob = true"),
     ),
+    refused=("kimi-linear-normed",),
 )  # fmt: skip

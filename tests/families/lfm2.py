@@ -69,4 +69,6 @@ ROWS = FamilyRows(
         ("lfm2", {"layer_types": ["conv"] * 3}, CheckpointError, "layer_types = .*4 times conv or full_attention"),
         ("lfm2moe", {"num_experts_per_tok": 9}, CheckpointError, "num_experts_per_tok = 9.*from 1 to 5"),
     ),
+    converted={"lfm2": {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0}, "lfm2moe": {}},
+    refused=("lfm2moe-scaled",),
 )  # fmt: skip

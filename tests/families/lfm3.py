@@ -99,4 +99,5 @@ ROWS = FamilyRows(
         ),
     ),
     notes=(("lfm3", {}, "no such architecture"),),
+    refused=("lfm3-yarn", "lfm3", "lfm3-biased"),
 )  # fmt: skip

@@ -66,4 +66,6 @@ ROWS = FamilyRows(
         },
     },
     errors=(("mixtral", {"num_experts_per_tok": 8}, CheckpointError, "num_experts_per_tok = 8.*from 1 to 7"),),
+    converted={"llama-biased": {}, "mistral": {}, "mixtral": {"model_type": "mixtral"}},
+    different=("mistral-window", "mixtral-window"),
 )  # fmt: skip

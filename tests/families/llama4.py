@@ -64,4 +64,7 @@ ROWS = FamilyRows(
         ),
         ("llama4-window", {"hidden_act": "gelu"}, UnsupportedError, "hidden_act"),
     ),
+    converted={"llama4": {"model_type": "llama4_text"}},
+    refused=("llama4-order",),
+    different=("llama4-window",),
 )  # fmt: skip

@@ -37,4 +37,5 @@ ROWS = FamilyRows(
         ("mamba-biased", {"conv_kernel": 1}, CheckpointError, "conv_kernel = 1.*from 2 to"),
         ("mamba-biased", {"use_bias": "yes"}, CheckpointError, 'use_bias = "yes".*true or false'),
     ),
+    refused=("mamba-bias", "mamba-biased", "falcon-mamba-biased"),
 )  # fmt: skip

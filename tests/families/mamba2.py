@@ -22,4 +22,5 @@ ROWS = FamilyRows(
             "conv_kernel": 3, "num_heads": 4, "head_dim": 6, "n_groups": 2, "tie_word_embeddings": False,
         },
     },
+    refused=("mamba2-biased",),
 )  # fmt: skip

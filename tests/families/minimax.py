@@ -46,4 +46,5 @@ ROWS = FamilyRows(
     model_types={"MiniMaxForCausalLM": "minimax"},
     published={"MiniMaxText01ForCausalLM": _PUBLISHED, "MiniMaxM1ForCausalLM": _PUBLISHED},
     alike={"MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM"},
+    different=("minimax-scaled", "minimax-window"),
 )  # fmt: skip

@@ -52,4 +52,6 @@ ROWS = FamilyRows(
             "llama_4_scaling_beta = -1.*at least 0",
         ),
     ),
+    converted={"ministral3": {"model_type": "ministral3"}},
+    different=("ministral3-window",),
 )  # fmt: skip

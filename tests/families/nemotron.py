@@ -26,4 +26,6 @@ ROWS = FamilyRows(
     model_types={NAME: "nemotron"},
     errors=(("nemotron", {"partial_rotary_factor": 0.01}, CheckpointError, "a positive even number"),),
     notes=(("nemotron", {"tie_word_embeddings": True}, "an output matrix apart"),),
+    converted={"nemotron": {"model_type": "nemotron", "vocab_size": 2000}},
+    refused=("nemotron-biased",),
 )  # fmt: skip

@@ -62,4 +62,5 @@ ROWS = FamilyRows(
             "topk_group = 1.*groups that have the 5 experts of a token",
         ),
     ),
+    refused=("nemotron-h-moe-groups",),
 )  # fmt: skip

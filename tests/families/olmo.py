@@ -72,4 +72,6 @@ ROWS = FamilyRows(
         ("olmo3", {"tie_word_embeddings": True}, "an output matrix apart"),
         ("olmo3", {"attention_bias": True}, "no bias in this architecture"),
     ),
+    converted={"olmo2": {}, "olmoe": {}, "olmo3": {"model_type": "olmo3"}, "olmo3-order": {"model_type": "olmo3"}},
+    refused=("olmoe-normed",),
 )  # fmt: skip

@@ -40,4 +40,5 @@ ROWS = FamilyRows(
         ),
     ),
     notes=(("olmo-hybrid", {}, "no such architecture"),),
+    refused=("olmo-hybrid", "olmo-hybrid-turned", "olmo-hybrid-biased"),
 )  # fmt: skip

@@ -23,4 +23,5 @@ ROWS = FamilyRows(
             "use_cache": True, "bos_token_id": 1, "eos_token_id": 2,
         },
     },
+    converted={"openelm": {"initializer_range": 0.02}},
 )  # fmt: skip

@@ -48,4 +48,5 @@ ROWS = FamilyRows(
             "original_max_position_embeddings = 1",
         ),
     ),
+    refused=("phi3", "phi3-window", "phi3-longrope", "phi3-shortrope"),
 )  # fmt: skip

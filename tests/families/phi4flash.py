@@ -48,4 +48,5 @@ ROWS = FamilyRows(
         ),
     ),
     notes=(("phi4flash", {}, "no such architecture"),),
+    refused=("phi4flash", "phi4flash-biased"),
 )  # fmt: skip

@@ -49,4 +49,7 @@ ROWS = FamilyRows(
         ("phimoe", {"lm_head_bias": False}, "biases of it and of attention"),
         ("phimoe", {}, "RMS norms and one softmax"),
     ),
+    converted={"phimoe": {"model_type": "phimoe", "vocab_size": 2000}},
+    refused=("phimoe-window",),
+    different=("phimoe",),
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """PLaMo 2."""
 
 from family_rows import Config, FamilyRows
+from reference import plamo2_vocabulary
 from reference.plamo2 import plamo2
 
 NAME = "Plamo2ForCausalLM"
@@ -33,4 +34,6 @@ ROWS = FamilyRows(
     twins={NAME: plamo2},
     published={NAME: _PUBLISHED, "PLaMo2ForCausalLM": _PUBLISHED},
     alike={"PLaMo2ForCausalLM": NAME},
+    converted={"plamo2-full": {"vocab_size": len(plamo2_vocabulary.rows())}},
+    different=("plamo2",),
 )  # fmt: skip

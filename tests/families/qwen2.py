@@ -123,4 +123,7 @@ ROWS = FamilyRows(
             "layer_types = .*3 times sliding_attention or full_att",
         ),
     ),
+    converted={"qwen2": {}, "qwen3": {}, "qwen3moe": {}},
+    refused=("qwen3moe-mixed",),
+    different=("qwen2-window", "qwen3-window", "qwen3moe-window", "qwen2-yarn"),
 )  # fmt: skip

@@ -40,4 +40,6 @@ ROWS = FamilyRows(
         ("qwen2moe", {"mlp_only_layers": [1]}, "all layers have experts"),
         ("qwen2moe", {"use_sliding_window": True, "sliding_window": 9}, "beyond 9 tokens its results differ"),
     ),
+    converted={"qwen2moe": {"model_type": "qwen2_moe"}},
+    refused=("qwen2moe-window",),
 )  # fmt: skip

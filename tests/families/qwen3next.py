@@ -30,4 +30,5 @@ ROWS = FamilyRows(
         ("qwen3next", {"mlp_only_layers": [1]}, "all layers have experts"),
         ("qwen3next", {"linear_value_head_dim": 16}, "heads of keys and values have one size"),
     ),
+    refused=("qwen3-next", "qwen3next-biased"),
 )  # fmt: skip

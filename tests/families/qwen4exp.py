@@ -60,4 +60,6 @@ ROWS = FamilyRows(
         ("qwen4exp", {"attention_bias": True}, "no bias in this architecture"),
         ("qwen4exp", {"heads_per_ngram": 30}, "at most 8 tokens and 64 rows of the table"),
     ),
+    as_published={"qwen4-exp": {"model_type": "qwen4_exp_published"}},
+    refused=("qwen4exp", "qwen4exp-plain"),
 )  # fmt: skip

@@ -22,4 +22,5 @@ ROWS = FamilyRows(
         ("recurrentgemma", {"intermediate_size": 321}, CheckpointError, "intermediate_size = 321.*an even number"),
     ),
     notes=(("recurrentgemma", {}, "no such architecture"),),
+    refused=("recurrent-gemma", "recurrentgemma"),
 )  # fmt: skip

@@ -54,4 +54,5 @@ ROWS = FamilyRows(
             "lora_rank_gate": 9, "layer_norm_epsilon": 1e-6,
         },
     },
+    different=("rwkv7",),
 )  # fmt: skip

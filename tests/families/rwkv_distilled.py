@@ -47,4 +47,5 @@ ROWS = FamilyRows(
             "bos_token_id": 151643, "eos_token_id": 151645,
         },
     },
+    different=("arwkv7",),
 )  # fmt: skip

@@ -26,4 +26,6 @@ ROWS = FamilyRows(
         ("seed-oss", {"attention_out_bias": True}, "no place for biases of attention's output"),
         ("seed-oss", {"mlp_bias": True}, "no place for biases"),
     ),
+    converted={"seed-oss": {"model_type": "seed_oss"}},
+    refused=("seed-oss-biased",),
 )  # fmt: skip

@@ -18,4 +18,6 @@ ROWS = FamilyRows(
     },
     twins={NAME: llama},
     model_types={NAME: "smollm3"},
+    converted={"smollm3": {"model_type": "smollm3"}},
+    different=("smollm3-window",),
 )  # fmt: skip

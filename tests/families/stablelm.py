@@ -28,4 +28,5 @@ ROWS = FamilyRows(
         ("stablelm", {"partial_rotary_factor": 0.1}, CheckpointError, "hidden_size.*a positive even number"),
     ),
     notes=(("stablelm", {"tie_word_embeddings": True}, "an output matrix apart"),),
+    converted={"stablelm": {"model_type": "stablelm"}},
 )  # fmt: skip

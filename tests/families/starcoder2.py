@@ -24,4 +24,6 @@ ROWS = FamilyRows(
     },
     twins={"PhiForCausalLM": starcoder2, "Starcoder2ForCausalLM": starcoder2},
     model_types={"PhiForCausalLM": "phi", "Starcoder2ForCausalLM": "starcoder2"},
+    converted={"starcoder2": {"model_type": "starcoder2"}, "phi2": {"model_type": "phi", "num_key_value_heads": None}},
+    different=("starcoder2-window",),
 )  # fmt: skip

@@ -26,4 +26,5 @@ ROWS = FamilyRows(
         ),
     ),
     notes=(("xlstm", {}, "no such architecture"),),
+    refused=("xlstm",),
 )  # fmt: skip

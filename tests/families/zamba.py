@@ -40,4 +40,5 @@ ROWS = FamilyRows(
         ("zamba", {"hidden_act": "silu"}, UnsupportedError, "hidden_act"),
     ),
     notes=(("zamba", {}, "no such architecture"),),
+    refused=("zamba", "zamba-many", "zamba-biased"),
 )  # fmt: skip

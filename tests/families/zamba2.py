@@ -42,4 +42,5 @@ ROWS = FamilyRows(
         ("zamba2", {"mamba_ngroups": 5}, CheckpointError, "mamba_ngroups = 5.*a divisor of the 12 heads"),
     ),
     notes=(("zamba2", {}, "no such architecture"),),
+    refused=("zamba2", "zamba2-2.7b", "zamba2-plain", "zamba2-biased"),
 )  # fmt: skip

@@ -77,4 +77,5 @@ ROWS = FamilyRows(
         ),
     ),
     notes=(("zaya", {}, "no such architecture"),),
+    refused=("zaya", "zaya-window", "zaya-yarn"),
 )  # fmt: skip
