@@ -44,4 +44,5 @@ ROWS = FamilyRows(
     notes=(("apertus", {"tie_word_embeddings": True}, "an output matrix apart"),),
     converted={"apertus": {"model_type": "apertus"}},
     refused=("apertus-biased",),
+    sizes={"apertus-8b": 8.053},
 )  # fmt: skip

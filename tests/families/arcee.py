@@ -29,4 +29,5 @@ ROWS = FamilyRows(
     notes=(("arcee", {"mlp_bias": True}, "no place for biases of attention's output"),),
     converted={"arcee": {"model_type": "arcee"}},
     refused=("arcee-biased",),
+    sizes={"afm-4.5b": 4.62},
 )  # fmt: skip

@@ -18,6 +18,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: ling},
+    noise={"bailing-hybrid": 2.2e-5},
     model_types={NAME: "bailing_hybrid"},
     alike={"BailingMoeV3ForCausalLM": NAME},
     errors=(
@@ -44,4 +45,6 @@ ROWS = FamilyRows(
         ("bailing-hybrid", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
     ),
     as_published={"bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"}},
+    sizes={"ling-3-tiny": 7.9},
+    loaded=("bailing-hybrid",),
 )  # fmt: skip

@@ -33,4 +33,5 @@ ROWS = FamilyRows(
         ("cohere2", {"sliding_window_pattern": 0}, CheckpointError, "sliding_window_pattern = 0.*from 1"),
     ),
     converted={"cohere2": {"model_type": "cohere2", "rotary_pct": 1.0}},
+    sizes={"command-r7b": 8.03},
 )  # fmt: skip

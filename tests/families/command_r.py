@@ -23,4 +23,5 @@ ROWS = FamilyRows(
         ("command-r", {"tie_word_embeddings": False}, UnsupportedError, "tie_word_embeddings = false is not supported"),
     ),
     converted={"command-r": {"model_type": "cohere"}},
+    sizes={"command-r-35b": 34.98},
 )  # fmt: skip

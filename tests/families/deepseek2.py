@@ -62,4 +62,6 @@ ROWS = FamilyRows(
     },
     refused=("deepseek-v2",),
     different=("deepseek-v2-groups",),
+    sizes={"deepseek-v2-lite": 15.7},
+    loaded=("deepseek-v2",),
 )  # fmt: skip

@@ -40,7 +40,10 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: deepseek4},
+    noise={"deepseek-v4": 2.2e-5},
     model_types={NAME: "deepseek_v4"},
     converted={"deepseek4-yarn-mxfp4": {"model_type": "deepseek_v4"}},
     refused=("deepseek4", "deepseek-v4"),  # entries for groups of other sizes than 4 and 128 tokens
+    sizes={"deepseek-v4-flash": 284.0, "deepseek-v4-slice": 3.227},
+    loaded=("deepseek4",),
 )  # fmt: skip

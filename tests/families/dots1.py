@@ -41,4 +41,5 @@ ROWS = FamilyRows(
     ),
     converted={"dots1": {"model_type": "dots1", "scoring_func": "sigmoid"}},
     refused=("dots1-groups",),
+    sizes={"dots.llm1": 142.8},
 )  # fmt: skip

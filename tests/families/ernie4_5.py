@@ -52,4 +52,5 @@ ROWS = FamilyRows(
     ),
     converted={"ernie4_5": {"model_type": "ernie4_5"}, "ernie4_5-moe": {"model_type": "ernie4_5_moe"}},
     refused=("ernie4_5-biased", "ernie4_5-moe-order"),
+    sizes={"ernie-4.5-0.3b": 0.3607, "ernie-4.5-21b-a3b": 21.83},
 )  # fmt: skip

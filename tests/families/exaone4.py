@@ -41,4 +41,5 @@ ROWS = FamilyRows(
     ),
     converted={"exaone4": {"model_type": "exaone4"}, "exaone4-window": {"model_type": "exaone4"}},
     different=("exaone4-window",),
+    sizes={"exaone-4-1.2b": 1.28},
 )  # fmt: skip

@@ -45,4 +45,6 @@ ROWS = FamilyRows(
         "falcon": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
         "falcon-normed": {"model_type": "falcon", "max_position_embeddings": 2048, "ffn_hidden_size": 384},
     },
+    sizes={"falcon-7b": 6.92},
+    loaded=("falcon",),
 )  # fmt: skip

@@ -37,6 +37,8 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: falcon_h1},
+    noise={"falcon-h1": 2.1e-5, "falcon-h1-gate": 6.4e-5},
+    unchecked=("falcon-h1-gate",),
     model_types={NAME: "falcon_h1"},
     examples={
         "falcon-h1-expanded": {
@@ -65,4 +67,6 @@ ROWS = FamilyRows(
     ),
     converted={"falcon-h1": {}},
     refused=("falcon-h1-gate", "falcon-h1-biased"),
+    sizes={"falcon-h1-1.5b": 1.48},
+    loaded=("falcon-h1",),
 )  # fmt: skip

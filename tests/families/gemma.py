@@ -83,4 +83,6 @@ ROWS = FamilyRows(
     ),
     notes=(("gemma2", {"query_pre_attn_scalar": 64}, "another query_pre_attn_scalar than 64"),),
     converted={"gemma3": {}, "gemma": {"model_type": "gemma", "vocab_size": 2000}},
+    mlx={"gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3"},
+    sizes={"gemma-2b": 2.506},
 )  # fmt: skip

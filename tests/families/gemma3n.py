@@ -70,4 +70,6 @@ ROWS = FamilyRows(
         },
     },
     refused=("gemma3n", "gemma3n-order"),
+    sizes={"gemma3n-e2b": 4.458 - 0.021, "gemma3n-e4b": 6.87},  # without keys of layers that do not use them
+    loaded=("gemma3n",),
 )  # fmt: skip

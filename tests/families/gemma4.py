@@ -45,6 +45,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: gemma4},
+    noise={"gemma4": 7.3e-5},
     model_types={NAME: "gemma4_text"},
     examples={
         "gemma4-pictures": {
@@ -62,4 +63,6 @@ ROWS = FamilyRows(
     },
     converted={"gemma4": {**_DEFAULTS, "vocab_size_per_layer_input": 2000}, "gemma4-window": _DEFAULTS},
     refused=("gemma4-order",),
+    sizes={"gemma4-e2b": 4.63},
+    loaded=("gemma4",),
 )  # fmt: skip

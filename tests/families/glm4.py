@@ -21,4 +21,6 @@ ROWS = FamilyRows(
     model_types={NAME: "glm4"},
     errors=(("glm4", {"head_dim": 27}, CheckpointError, "head_dim = 27.*a positive even number"),),
     converted={"glm4": {"model_type": "glm4"}},
+    mlx={"glm4": "glm4"},
+    sizes={"glm-4-9b": 9.40},
 )  # fmt: skip

@@ -29,4 +29,5 @@ ROWS = FamilyRows(
     model_types={NAME: "glm4_moe"},
     errors=(("glm4-moe", {"num_experts_per_tok": 9}, CheckpointError, "num_experts_per_tok = 9.*from 1 to 7"),),
     converted={"glm4-moe": {"model_type": "glm4_moe"}, "glm4-moe-plain": {"model_type": "glm4_moe"}},
+    sizes={"glm-4.5-air": 106.9},
 )  # fmt: skip

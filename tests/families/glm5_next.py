@@ -34,6 +34,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: glm5_next},
+    noise={"glm5-next": 4.0e-5},
     model_types={NAME: "glm5_next"},
     examples={
         "glm5-next-published": {
@@ -105,4 +106,6 @@ ROWS = FamilyRows(
         ("glm5-next-plain", {"index_kpool": 1}, "a pool has two tokens or more"),
     ),
     refused=("glm5-next-streams",),
+    sizes={"glm-5.3-flash": 320 - 7.3, "glm-5.3-slice": 3.245},  # the whole is stated with a layer that guesses ahead
+    loaded=("glm5-next-plain",),
 )  # fmt: skip

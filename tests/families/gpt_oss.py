@@ -32,6 +32,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: gpt_oss},
+    noise={"gpt-oss": 9.8e-5},
     model_types={NAME: "gpt_oss"},
     errors=(
         (
@@ -48,4 +49,6 @@ ROWS = FamilyRows(
     converted={"gpt-oss-rounded": {"model_type": "gpt_oss"}, "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"}},
     refused=("gpt-oss-window",),
     different=("gpt-oss",),
+    sizes={"gpt-oss-20b": 20.91},
+    loaded=("gpt-oss-rounded",),
 )  # fmt: skip

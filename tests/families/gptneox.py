@@ -55,4 +55,6 @@ ROWS = FamilyRows(
         "gptneox-serial": {"rotary_pct": 0.25, "layer_norm_eps": 1e-5},
         "gptneox-yarn": {"layer_norm_eps": 1e-5},
     },
+    sizes={"pythia-1.4b": 1.4148},
+    loaded=("gptneox",),
 )  # fmt: skip

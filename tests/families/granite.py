@@ -25,4 +25,5 @@ ROWS = FamilyRows(
         },
     },
     converted={"granite-attention": {}},
+    mlx={"granite": "granite-attention"},
 )  # fmt: skip

@@ -49,6 +49,8 @@ ROWS = FamilyRows(
         },
     },
     twins={"BambaForCausalLM": bamba, "GraniteMoeHybridForCausalLM": bamba, "GraniteMoeForCausalLM": llama},
+    noise={"granite-dense": 4.8e-5, "granite-moe": 3.0e-5, "bamba": 5.5e-5},
+    unchecked=("granite-dense", "granite-moe", "bamba"),
     model_types={"BambaForCausalLM": "bamba", "GraniteMoeHybridForCausalLM": "granitemoehybrid"},
     examples={
         "bamba": {
@@ -75,4 +77,6 @@ ROWS = FamilyRows(
         ("granitemoe", {"num_experts_per_tok": 6}, CheckpointError, "num_experts_per_tok = 6.*1 to 5"),
     ),
     refused=("bamba", "granite-dense", "granite-moe", "bamba-biased", "granite-hybrid-biased"),
+    mlx={"granitemoe": "granitemoe", "granitemoehybrid": "granite-hybrid-biased"},
+    sizes={"granite-h-micro": 3.19},
 )  # fmt: skip

@@ -52,4 +52,5 @@ ROWS = FamilyRows(
     notes=(("hunyuan", {"attention_bias": True}, "no bias in this architecture"),),
     converted={"hunyuan": {"model_type": "hunyuan_v1_dense"}, "hunyuan-moe": {"model_type": "hunyuan_v1_moe"}},
     refused=("hunyuan-moe-alpha",),
+    sizes={"hunyuan-1.8b": 1.791, "hunyuan-a13b": 80.39},
 )  # fmt: skip

@@ -17,6 +17,8 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: jamba},
+    noise={"jamba-dense": 2.3e-5, "jamba-moe": 1.7e-5, "jamba-11m": 8.6e-6, "jamba-bias": 1.3e-5},
+    unchecked=("jamba-dense", "jamba-moe", "jamba-11m", "jamba-bias"),
     model_types={NAME: "jamba"},
     examples={
         "jamba": {
@@ -28,4 +30,5 @@ ROWS = FamilyRows(
     },
     errors=(("jamba-biased", {"head_dim": 24}, UnsupportedError, "head_dim = 24 is not supported, only 12 is"),),
     refused=("jamba-dense", "jamba-bias", "jamba-biased"),
+    mlx={"jamba": "jamba-biased"},
 )  # fmt: skip

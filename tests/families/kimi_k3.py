@@ -117,4 +117,6 @@ ROWS = FamilyRows(
         },
     },
     refused=("kimi-k3-wide",),
+    sizes={"kimi-k3": 2779.5, "kimi-k3-slice": 4.464},  # stated as 2.8 T
+    loaded=("kimi-k3",),
 )  # fmt: skip

@@ -37,6 +37,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: kimi_linear},
+    noise={"kimi-linear": 2.4e-5},
     model_types={NAME: "kimi_linear"},
     errors=(
         (
@@ -87,4 +88,6 @@ ROWS = FamilyRows(
         ("kimi-linear", {"moe_renormalize": False}, "norm_topk_prob = true"),
     ),
     refused=("kimi-linear-normed",),
+    sizes={"kimi-linear-48b": 49.1, "kimi-linear-slice": 2.347},
+    loaded=("kimi-linear",),
 )  # fmt: skip

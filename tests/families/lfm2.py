@@ -27,6 +27,7 @@ ROWS = FamilyRows(
         },
     },
     twins={"Lfm2ForCausalLM": lfm2, "Lfm2MoeForCausalLM": lfm2},
+    noise={"lfm2": 1.9e-5},
     model_types={"Lfm2MoeForCausalLM": "lfm2_moe"},
     alike={"LFM2ForCausalLM": "Lfm2ForCausalLM", "Lfm2Model": "Lfm2BidirectionalModel"},
     examples={
@@ -71,4 +72,7 @@ ROWS = FamilyRows(
     ),
     converted={"lfm2": {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0}, "lfm2moe": {}},
     refused=("lfm2moe-scaled",),
+    mlx={"lfm2": "lfm2"},
+    sizes={"lfm2-1.2b": 1.170},
+    loaded=("lfm2",),
 )  # fmt: skip

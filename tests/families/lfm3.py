@@ -39,6 +39,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: lfm3},
+    noise={"lfm3": 2.2e-5},
     model_types={NAME: "lfm3"},
     examples={
         "lfm3-vl": {
@@ -100,4 +101,6 @@ ROWS = FamilyRows(
     ),
     notes=(("lfm3", {}, "no such architecture"),),
     refused=("lfm3-yarn", "lfm3", "lfm3-biased"),
+    sizes={"lfm3-1.7b": 1.729},
+    loaded=("lfm3",),
 )  # fmt: skip

@@ -50,6 +50,8 @@ ROWS = FamilyRows(
         "LlamaForCausalLM": llama, "MistralForCausalLM": llama,
         "MixtralForCausalLM": partial(plain, s=Switches(theta=1e6)),
     },
+    noise={"llama": 8.8e-6, "llama-unigram-bin": 1.3e-5, "mistral-window": 1.7e-5},
+    unchecked=("llama", "llama-unigram-bin", "mistral-window"),
     model_types={"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral"},
     alike={
         "Idefics3ForConditionalGeneration": "SmolVLMForConditionalGeneration", "LLaMAForCausalLM": "LlamaForCausalLM",
@@ -68,4 +70,6 @@ ROWS = FamilyRows(
     errors=(("mixtral", {"num_experts_per_tok": 8}, CheckpointError, "num_experts_per_tok = 8.*from 1 to 7"),),
     converted={"llama-biased": {}, "mistral": {}, "mixtral": {"model_type": "mixtral"}},
     different=("mistral-window", "mixtral-window"),
+    mlx={"llama": "llama-biased", "mistral": "mistral"},
+    sizes={"mixtral-8x7b": 46.7},
 )  # fmt: skip

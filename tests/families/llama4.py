@@ -67,4 +67,6 @@ ROWS = FamilyRows(
     converted={"llama4": {"model_type": "llama4_text"}},
     refused=("llama4-order",),
     different=("llama4-window",),
+    sizes={"llama-4-scout": 107.8, "llama-4-maverick": 400.7, "llama-4-slice": 4.85},
+    loaded=("llama4-window",),
 )  # fmt: skip

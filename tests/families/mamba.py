@@ -20,6 +20,11 @@ ROWS = FamilyRows(
         },
     },
     twins={"MambaForCausalLM": mamba, "FalconMambaForCausalLM": mamba},
+    noise={
+        "mamba-f32": 1.0e-5, "mamba-bf16": 1.1e-5, "mamba-trained-bf16": 8.6e-6, "falcon-mamba": 1.1e-5,
+        "mamba-bias": 1.2e-5,
+    },
+    unchecked=("mamba-f32", "mamba-bf16", "mamba-trained-bf16", "falcon-mamba", "mamba-bias"),
     model_types={"MambaForCausalLM": "mamba", "FalconMambaForCausalLM": "falcon_mamba"},
     alike={"MambaLMHeadModel": "MambaForCausalLM"},
     examples={
@@ -38,4 +43,5 @@ ROWS = FamilyRows(
         ("mamba-biased", {"use_bias": "yes"}, CheckpointError, 'use_bias = "yes".*true or false'),
     ),
     refused=("mamba-bias", "mamba-biased", "falcon-mamba-biased"),
+    mlx={"mamba": "mamba-biased"},
 )  # fmt: skip

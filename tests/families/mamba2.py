@@ -15,6 +15,8 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: mamba},
+    noise={"mamba2": 1.1e-5},
+    unchecked=("mamba2",),
     model_types={NAME: "mamba2"},
     examples={
         "mamba2": {
@@ -23,4 +25,5 @@ ROWS = FamilyRows(
         },
     },
     refused=("mamba2-biased",),
+    mlx={"mamba2": "mamba2-biased"},
 )  # fmt: skip

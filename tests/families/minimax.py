@@ -43,8 +43,11 @@ ROWS = FamilyRows(
         },
     },
     twins={"MiniMaxForCausalLM": minimax, "MiniMaxText01ForCausalLM": minimax, "MiniMaxM1ForCausalLM": minimax},
+    noise={"minimax": 1.0e-5},
     model_types={"MiniMaxForCausalLM": "minimax"},
     published={"MiniMaxText01ForCausalLM": _PUBLISHED, "MiniMaxM1ForCausalLM": _PUBLISHED},
     alike={"MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM"},
     different=("minimax-scaled", "minimax-window"),
+    sizes={"minimax-text-01": 456.1, "minimax-slice": 4.20},
+    loaded=("minimax-scaled",),
 )  # fmt: skip

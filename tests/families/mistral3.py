@@ -30,6 +30,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: llama},
+    noise={"ministral3": 2.1e-5},
     model_types={NAME: "ministral3"},
     examples={
         "mistral3-pictures": {
@@ -54,4 +55,7 @@ ROWS = FamilyRows(
     ),
     converted={"ministral3": {"model_type": "ministral3"}},
     different=("ministral3-window",),
+    mlx={"ministral3": "ministral3"},
+    sizes={"ministral-3-3b": 3.43},
+    loaded=("ministral3",),
 )  # fmt: skip

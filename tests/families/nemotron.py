@@ -28,4 +28,5 @@ ROWS = FamilyRows(
     notes=(("nemotron", {"tie_word_embeddings": True}, "an output matrix apart"),),
     converted={"nemotron": {"model_type": "nemotron", "vocab_size": 2000}},
     refused=("nemotron-biased",),
+    sizes={"minitron-4b": 4.19},
 )  # fmt: skip

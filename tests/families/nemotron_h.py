@@ -33,6 +33,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: nemotron_h},
+    noise={"nemotron-h": 1.1e-5, "nemotron-h-moe": 1.2e-5, "nemotron-h-moe-v5": 1.4e-5},
     model_types={NAME: "nemotron_h"},
     examples={
         "nemotron-h-experts": {
@@ -63,4 +64,7 @@ ROWS = FamilyRows(
         ),
     ),
     refused=("nemotron-h-moe-groups",),
+    mlx={"nemotron_h": "nemotron-h"},
+    sizes={"nemotron-h-4b": 4.49},
+    loaded=("nemotron-h",),
 )  # fmt: skip

@@ -74,4 +74,6 @@ ROWS = FamilyRows(
     ),
     converted={"olmo2": {}, "olmoe": {}, "olmo3": {"model_type": "olmo3"}, "olmo3-order": {"model_type": "olmo3"}},
     refused=("olmoe-normed",),
+    mlx={"olmo2": "olmo2", "olmoe": "olmoe"},
+    sizes={"olmo3-7b": 7.30},
 )  # fmt: skip

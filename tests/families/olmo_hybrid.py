@@ -41,4 +41,6 @@ ROWS = FamilyRows(
     ),
     notes=(("olmo-hybrid", {}, "no such architecture"),),
     refused=("olmo-hybrid", "olmo-hybrid-turned", "olmo-hybrid-biased"),
+    sizes={"olmo-hybrid-7b": 7.43},
+    loaded=("olmo-hybrid",),
 )  # fmt: skip

@@ -49,4 +49,5 @@ ROWS = FamilyRows(
         ),
     ),
     refused=("phi3", "phi3-window", "phi3-longrope", "phi3-shortrope"),
+    mlx={"phi3": "phi3"},
 )  # fmt: skip

@@ -49,4 +49,6 @@ ROWS = FamilyRows(
     ),
     notes=(("phi4flash", {}, "no such architecture"),),
     refused=("phi4flash", "phi4flash-biased"),
+    sizes={"phi-4-mini-flash": 3.85},
+    loaded=("phi4flash",),
 )  # fmt: skip

@@ -52,4 +52,5 @@ ROWS = FamilyRows(
     converted={"phimoe": {"model_type": "phimoe", "vocab_size": 2000}},
     refused=("phimoe-window",),
     different=("phimoe",),
+    sizes={"phi-3.5-moe": 41.87},
 )  # fmt: skip

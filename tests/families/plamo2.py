@@ -36,4 +36,6 @@ ROWS = FamilyRows(
     alike={"PLaMo2ForCausalLM": NAME},
     converted={"plamo2-full": {"vocab_size": len(plamo2_vocabulary.rows())}},
     different=("plamo2",),
+    sizes={"plamo-2-1b": 1.29},
+    loaded=("plamo2",),
 )  # fmt: skip

@@ -126,4 +126,5 @@ ROWS = FamilyRows(
     converted={"qwen2": {}, "qwen3": {}, "qwen3moe": {}},
     refused=("qwen3moe-mixed",),
     different=("qwen2-window", "qwen3-window", "qwen3moe-window", "qwen2-yarn"),
+    mlx={"qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe"},
 )  # fmt: skip

@@ -42,4 +42,5 @@ ROWS = FamilyRows(
     ),
     converted={"qwen2moe": {"model_type": "qwen2_moe"}},
     refused=("qwen2moe-window",),
+    sizes={"qwen1.5-moe-a2.7b": 14.32},
 )  # fmt: skip

@@ -32,6 +32,7 @@ ROWS = FamilyRows(
         },
     },
     twins={"Qwen3_5ForCausalLM": qwen3_next, "Qwen3_5MoeForCausalLM": qwen3_next},
+    noise={"qwen3_5": 5.1e-5},
     examples={
         "qwen35-pictures": {
             "architectures": ["Qwen3_5ForConditionalGeneration"], "vision_config": {"depth": 7},
@@ -50,4 +51,7 @@ ROWS = FamilyRows(
             },
         },
     },
+    mlx={"qwen3_5": "qwen35", "qwen3_5_moe": "qwen35moe"},
+    sizes={"qwen3.5-0.8b": 0.752},
+    loaded=("qwen35",),
 )  # fmt: skip

@@ -25,10 +25,14 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: qwen3_next},
+    noise={"qwen3-next": 5.5e-5},
     model_types={NAME: "qwen3_next"},
     notes=(
         ("qwen3next", {"mlp_only_layers": [1]}, "all layers have experts"),
         ("qwen3next", {"linear_value_head_dim": 16}, "heads of keys and values have one size"),
     ),
     refused=("qwen3-next", "qwen3next-biased"),
+    mlx={"qwen3_next": "qwen3next"},
+    sizes={"qwen3-next-slice": 1.57},
+    loaded=("qwen3next",),
 )  # fmt: skip

@@ -33,6 +33,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: qwen4_exp},
+    noise={"qwen4-exp": 1.8e-5},
     model_types={NAME: "qwen4_exp_text"},
     examples={
         "qwen4exp-pictures": {
@@ -62,4 +63,6 @@ ROWS = FamilyRows(
     ),
     as_published={"qwen4-exp": {"model_type": "qwen4_exp_published"}},
     refused=("qwen4exp", "qwen4exp-plain"),
+    sizes={"qwen3.8-flash-next-slice": 2.091},
+    loaded=("qwen4exp",),
 )  # fmt: skip

@@ -16,6 +16,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: recurrent_gemma},
+    noise={"recurrent-gemma": 1.6e-5},
     errors=(
         ("recurrentgemma", {"lru_width": 70}, CheckpointError, "lru_width = 70.*a multiple of the 3 heads"),
         ("recurrentgemma", {"block_types": ["mamba"]}, CheckpointError, "block_types = .*recurrent and attention"),
@@ -23,4 +24,5 @@ ROWS = FamilyRows(
     ),
     notes=(("recurrentgemma", {}, "no such architecture"),),
     refused=("recurrent-gemma", "recurrentgemma"),
+    mlx={"recurrent_gemma": "recurrentgemma"},
 )  # fmt: skip

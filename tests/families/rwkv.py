@@ -55,4 +55,6 @@ ROWS = FamilyRows(
         },
     },
     different=("rwkv7",),
+    sizes={"rwkv7-0.4b": 0.4507, "rwkv7-1.5b": 1.527, "rwkv6-1.6b": 1.60},
+    loaded=("rwkv6", "rwkv7"),
 )  # fmt: skip

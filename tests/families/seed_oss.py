@@ -28,4 +28,6 @@ ROWS = FamilyRows(
     ),
     converted={"seed-oss": {"model_type": "seed_oss"}},
     refused=("seed-oss-biased",),
+    mlx={"seed_oss": "seed-oss"},
+    sizes={"seed-oss-36b": 36.15},
 )  # fmt: skip

@@ -17,7 +17,9 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: llama},
+    noise={"smollm3": 1.4e-5},
     model_types={NAME: "smollm3"},
     converted={"smollm3": {"model_type": "smollm3"}},
     different=("smollm3-window",),
+    mlx={"smollm3": "smollm3"},
 )  # fmt: skip

@@ -29,4 +29,5 @@ ROWS = FamilyRows(
     ),
     notes=(("stablelm", {"tie_word_embeddings": True}, "an output matrix apart"),),
     converted={"stablelm": {"model_type": "stablelm"}},
+    sizes={"stablelm-2-1.6b": 1.645},
 )  # fmt: skip

@@ -26,4 +26,5 @@ ROWS = FamilyRows(
     model_types={"PhiForCausalLM": "phi", "Starcoder2ForCausalLM": "starcoder2"},
     converted={"starcoder2": {"model_type": "starcoder2"}, "phi2": {"model_type": "phi", "num_key_value_heads": None}},
     different=("starcoder2-window",),
+    mlx={"starcoder2": "starcoder2"},
 )  # fmt: skip

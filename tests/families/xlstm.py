@@ -27,4 +27,6 @@ ROWS = FamilyRows(
     ),
     notes=(("xlstm", {}, "no such architecture"),),
     refused=("xlstm",),
+    sizes={"xlstm-7b": 6.865},
+    loaded=("xlstm",),
 )  # fmt: skip

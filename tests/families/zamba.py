@@ -22,6 +22,8 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: zamba},
+    noise={"zamba": 4.0e-5, "zamba-many": 6.3e-5},
+    unchecked=("zamba-many",),
     model_types={NAME: "zamba"},
     examples={
         "zamba-periodic": {

@@ -31,6 +31,8 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: zamba},
+    noise={"zamba2": 2.4e-5, "zamba2-plain": 2.4e-5},
+    unchecked=("zamba2-plain",),
     model_types={NAME: "zamba2"},
     errors=(
         ("zamba2", {"use_long_context": True}, UnsupportedError, "use_long_context = true"),
@@ -43,4 +45,6 @@ ROWS = FamilyRows(
     ),
     notes=(("zamba2", {}, "no such architecture"),),
     refused=("zamba2", "zamba2-2.7b", "zamba2-plain", "zamba2-biased"),
+    sizes={"zamba2-1.2b": 1.205},
+    loaded=("zamba2",),
 )  # fmt: skip

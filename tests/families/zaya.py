@@ -36,6 +36,7 @@ ROWS = FamilyRows(
         },
     },
     twins={NAME: zaya},
+    noise={"zaya": 1.1e-5},
     model_types={NAME: "zaya"},
     errors=(
         ("zaya", {"num_experts_per_tok": 2}, UnsupportedError, "num_experts_per_tok = 2 is not supported, only 1 is"),
@@ -78,4 +79,6 @@ ROWS = FamilyRows(
     ),
     notes=(("zaya", {}, "no such architecture"),),
     refused=("zaya", "zaya-window", "zaya-yarn"),
+    sizes={"zaya1-8b": 8.3 + 0.537},  # stated without the embedding
+    loaded=("zaya",),
 )  # fmt: skip
