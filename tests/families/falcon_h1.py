@@ -23,7 +23,7 @@ ROWS = FamilyRows(
             "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_d_conv": 4, "mamba_rms_norm": True,
             "mamba_norm_before_gate": False, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": False,
         },
-        # all possible biases; bounds of step sizes that the random weights exceed
+        # unpublished, but runs in transformers: all possible biases; bounds of steps that the random weights exceed
         "falcon-h1-biased": {
             "architectures": [NAME], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 2,
             "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "mamba_d_ssm": 144, "mamba_n_heads": 9,

@@ -10,7 +10,7 @@ _BIASED = {"mamba_proj_bias": True, "mamba_conv_bias": False, "attention_bias": 
 _LIMITED = {"time_step_limit": [0.09, 0.4]}  # bounds of step sizes that the random weights exceed
 ROWS = FamilyRows(
     configs={
-        "bamba-biased": {
+        "bamba-biased": {  # unpublished, but runs in transformers
             "architectures": ["BambaForCausalLM"], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 3,
             "attn_layer_indices": [1], "num_attention_heads": 6, "num_key_value_heads": 2, "mamba_expand": 2,
             "mamba_n_heads": 12, "mamba_d_head": 16, "mamba_n_groups": 3, "mamba_d_state": 7, "mamba_d_conv": 3,
@@ -23,7 +23,7 @@ ROWS = FamilyRows(
             "attention_multiplier": 0.2, "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "logits_scaling": 3.0,
             "tie_word_embeddings": True,
         },
-        "granite-hybrid-biased": {
+        "granite-hybrid-biased": {  # unpublished, but runs in transformers
             "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 96, "intermediate_size": 56,
             "shared_intermediate_size": 72, "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"],
             "num_attention_heads": 6, "num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 2,

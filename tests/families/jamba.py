@@ -8,7 +8,7 @@ from hybrid.quant.ggml.errors import UnsupportedError
 NAME = "JambaForCausalLM"
 ROWS = FamilyRows(
     configs={
-        "jamba-biased": {
+        "jamba-biased": {  # unpublished, but runs in transformers
             "architectures": [NAME], "hidden_size": 72, "intermediate_size": 88, "num_hidden_layers": 4,
             "num_attention_heads": 6, "num_key_value_heads": 2, "attn_layer_period": 3, "attn_layer_offset": 1,
             "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 5, "num_experts_per_tok": 2,

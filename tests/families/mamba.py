@@ -7,12 +7,12 @@ from hybrid.quant.ggml.errors import CheckpointError
 
 ROWS = FamilyRows(
     configs={
-        "mamba-biased": {
+        "mamba-biased": {  # unpublished, but runs in transformers
             "architectures": ["MambaForCausalLM"], "hidden_size": 72, "num_hidden_layers": 3, "expand": 2,
             "state_size": 7, "conv_kernel": 3, "time_step_rank": 5, "layer_norm_epsilon": 2e-4, "use_bias": True,
             "use_conv_bias": False,
         },
-        "falcon-mamba-biased": {
+        "falcon-mamba-biased": {  # unpublished, but runs in transformers
             "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba", "hidden_size": 56,
             "num_hidden_layers": 2, "expand": 2, "state_size": 6, "conv_kernel": 4, "time_step_rank": 9,
             "layer_norm_epsilon": 1e-5, "mixer_rms_eps": 3e-4, "use_bias": True, "use_conv_bias": False,

@@ -6,7 +6,7 @@ from reference.mamba import mamba
 NAME = "Mamba2ForCausalLM"
 ROWS = FamilyRows(
     configs={
-        # time_step_limit: bounds of step sizes that the random weights exceed
+        # unpublished, but runs in transformers: bounds of step sizes that the random weights exceed
         "mamba2-biased": {
             "architectures": [NAME], "model_type": "mamba2", "hidden_size": 72, "num_hidden_layers": 3, "expand": 2,
             "num_heads": 9, "head_dim": 16, "n_groups": 3, "state_size": 11, "conv_kernel": 3,

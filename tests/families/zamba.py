@@ -14,7 +14,7 @@ ROWS = FamilyRows(
             "num_key_value_heads": 2, "mamba_expand": 1, "n_mamba_heads": 4, "mamba_d_state": 7, "mamba_d_conv": 3,
             "mamba_dt_rank": 5, "rms_norm_eps": 1e-5,
         },
-        "zamba-biased": {
+        "zamba-biased": {  # unpublished, but runs in transformers
             "architectures": [NAME], "hidden_size": 80, "intermediate_size": 104, "num_hidden_layers": 5,
             "layers_block_type": ["mamba", "hybrid", "hybrid", "mamba", "hybrid"], "num_attention_heads": 5,
             "num_key_value_heads": 5, "mamba_expand": 2, "n_mamba_heads": 4, "mamba_d_state": 7, "mamba_d_conv": 4,

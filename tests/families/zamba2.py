@@ -22,7 +22,7 @@ ROWS = FamilyRows(
             "mamba_d_state": 9, "mamba_d_conv": 4, "num_mem_blocks": 1, "adapter_rank": 17, "rms_norm_eps": 1e-5,
             "use_shared_attention_adapter": False, "use_mem_rope": False,
         },
-        "zamba2-biased": {
+        "zamba2-biased": {  # unpublished, but runs in transformers
             "architectures": [NAME], "hidden_size": 80, "intermediate_size": 104, "num_hidden_layers": 5,
             "layers_block_type": ["mamba", "hybrid", "hybrid", "mamba", "hybrid"], "num_attention_heads": 5,
             "num_key_value_heads": 5, "mamba_expand": 2, "n_mamba_heads": 5, "mamba_headdim": 32, "mamba_ngroups": 1,
