@@ -1,4 +1,4 @@
-"""A small config for every architecture: from tests/families, of encoders from tests/random_checkpoints.py.
+"""A small config for every architecture: from tests/families.
 
 `fields` tells which config fields of an architecture are used, refused or without effect.
 """

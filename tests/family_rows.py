@@ -12,12 +12,13 @@ Twin = Callable[[Any, list[int]], Any]
 
 @dataclass(frozen=True)
 class FamilyRows:
-    """The rows of one family. Names of models are keys of `configs`.
+    """The rows of one family. Names of models are keys of `configs` or `encoders`.
 
     The family:
     configs     random models of odd sizes, by name; one for each setting that changes a layer. Of several with the same
                 class some tests take only the last, of several with the same GGUF architecture only the first
-    repeated    of these, models that differ from another one only in settings of known layers: tests of layers need
+    encoders    random models of odd sizes that only make embeddings or scores, by name
+    repeated    of `configs`, models that differ from another one only in settings of known layers: tests of layers need
                 only one model of each family
     twins       the model in float64, by its class in a config
     defaults    of transformers, for fields that a config lacks and the twin needs, by class
@@ -46,6 +47,7 @@ class FamilyRows:
     """
 
     configs: Mapping[str, Config] = field(default_factory=dict)
+    encoders: Mapping[str, Config] = field(default_factory=dict)
     twins: Mapping[str, Twin] = field(default_factory=dict)
     defaults: Mapping[str, Config] = field(default_factory=dict)
     repeated: Sequence[str] = ()

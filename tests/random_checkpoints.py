@@ -22,70 +22,7 @@ CONFIGS: dict[str, dict[str, Any]] = merged("configs")
 REPEATED = listed("repeated")
 
 # Models that only make embeddings. They use the tokenizer of tests/data/tokenizers/wordpiece.
-ENCODERS: dict[str, dict[str, Any]] = {
-    "bert": {
-        "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 60, "intermediate_size": 104,
-        "num_hidden_layers": 3, "num_attention_heads": 5, "max_position_embeddings": 160, "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12, "hidden_act": "gelu",
-    },
-    "roberta": {
-        "architectures": ["XLMRobertaModel"], "vocab_size": 2000, "hidden_size": 48, "intermediate_size": 80,
-        "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 202, "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5, "hidden_act": "gelu", "pad_token_id": 1,
-    },
-    "bert-scores": {
-        "architectures": ["BertForSequenceClassification"], "vocab_size": 2000, "hidden_size": 56,
-        "intermediate_size": 88, "num_hidden_layers": 2, "num_attention_heads": 7, "max_position_embeddings": 190,
-        "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
-        "id2label": {"0": "far", "1": "near", "2": "same"},
-    },
-    "roberta-scores": {
-        "architectures": ["XLMRobertaForSequenceClassification"], "vocab_size": 2000, "hidden_size": 40,
-        "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 5, "max_position_embeddings": 190,
-        "type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu", "pad_token_id": 1,
-        "id2label": {"0": "LABEL_0"},
-    },
-    "modern-bert": {
-        "architectures": ["ModernBertModel"], "vocab_size": 2000, "hidden_size": 60, "intermediate_size": 88,
-        "num_hidden_layers": 5, "num_attention_heads": 3, "max_position_embeddings": 700, "local_attention": 22,
-        "global_attn_every_n_layers": 2, "global_rope_theta": 80000.0, "local_rope_theta": 5000.0, "norm_eps": 1e-4,
-        "hidden_activation": "silu", "classifier_pooling": "mean", "pad_token_id": 0,
-    },
-    "modern-bert-scores": {
-        "architectures": ["ModernBertForSequenceClassification"], "vocab_size": 2000, "hidden_size": 48,
-        "intermediate_size": 72, "num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": 256,
-        "local_attention": 12, "norm_eps": 1e-5, "hidden_activation": "gelu", "classifier_pooling": "mean",
-        "id2label": {"0": "no", "1": "yes"}, "pad_token_id": 0,
-    },
-    "modern-bert-first": {
-        "architectures": ["ModernBertForSequenceClassification"], "vocab_size": 2000, "hidden_size": 40,
-        "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 5, "max_position_embeddings": 256,
-        "layer_types": ["full_attention", "sliding_attention"], "local_attention": 9, "num_labels": 1,
-        "rope_parameters": {
-            "full_attention": {"rope_theta": 40000.0, "rope_type": "default"},
-            "sliding_attention": {"rope_theta": 9000.0, "rope_type": "default"},
-        },
-        "pad_token_id": 0,
-    },
-    "embedding-gemma": {
-        "architectures": ["Gemma3TextModel"], "vocab_size": 2000, "hidden_size": 60, "intermediate_size": 72,
-        "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 26,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "max_position_embeddings": 400, "sliding_window": 15, "query_pre_attn_scalar": 26, "rms_norm_eps": 1e-5,
-        "rope_theta": 5e5, "rope_local_base_freq": 8e3, "use_bidirectional_attention": True, "pad_token_id": 0,
-    },
-    "lfm2-bidirectional": {
-        "architectures": ["Lfm2BidirectionalModel"], "vocab_size": 2000, "hidden_size": 60, "intermediate_size": 130,
-        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 300,
-        "layer_types": ["conv", "full_attention", "conv", "full_attention"], "conv_L_cache": 3, "norm_eps": 1e-5,
-        "rope_theta": 30000.0, "block_multiple_of": 8, "pad_token_id": 0,
-    },
-    "bert-even": {
-        "architectures": ["BertModel"], "vocab_size": 2000, "hidden_size": 64, "intermediate_size": 96,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 600, "type_vocab_size": 1,
-        "layer_norm_eps": 1e-6, "hidden_act": "gelu",
-    },
-}  # fmt: skip
+ENCODERS: dict[str, dict[str, Any]] = merged("encoders")
 
 
 def family_for(config: dict[str, Any], shapes: Shapes | None = None) -> Family:

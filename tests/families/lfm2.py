@@ -26,6 +26,14 @@ ROWS = FamilyRows(
             "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
         },
     },
+    encoders={
+        "lfm2-bidirectional": {
+            "architectures": ["Lfm2BidirectionalModel"], "vocab_size": 2000, "hidden_size": 60,
+            "intermediate_size": 130, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+            "max_position_embeddings": 300, "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+            "conv_L_cache": 3, "norm_eps": 1e-5, "rope_theta": 30000.0, "block_multiple_of": 8, "pad_token_id": 0,
+        },
+    },
     twins={"Lfm2ForCausalLM": lfm2, "Lfm2MoeForCausalLM": lfm2},
     noise={"lfm2": 1.9e-5},
     model_types={"Lfm2MoeForCausalLM": "lfm2_moe"},
@@ -70,7 +78,13 @@ ROWS = FamilyRows(
         ("lfm2", {"layer_types": ["conv"] * 3}, CheckpointError, "layer_types = .*4 times conv or full_attention"),
         ("lfm2moe", {"num_experts_per_tok": 9}, CheckpointError, "num_experts_per_tok = 9.*from 1 to 5"),
     ),
-    converted={"lfm2": {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0}, "lfm2moe": {}},
+    converted={
+        "lfm2": {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
+        "lfm2moe": {},
+        "lfm2-bidirectional": {
+            "model_type": "lfm2", "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": True, "conv_bias": False,
+        },
+    },
     refused=("lfm2moe-scaled",),
     mlx={"lfm2": "lfm2"},
     sizes={"lfm2-1.2b": 1.170},

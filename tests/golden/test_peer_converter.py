@@ -52,22 +52,10 @@ CHECKPOINTS = {
 }  # fmt: skip
 # As published: transformers' own names reach llama.cpp with transformers' keys.
 PUBLISHED = merged("as_published")
-# Random encoders, with config fields that its converter needs.
-RANDOM_ENCODERS: dict[str, dict[str, Any]] = {
-    "bert-scores": {"model_type": "bert", "vocab_size": 2000},
-    "roberta-scores": {"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta"},
-    "embedding-gemma": {"model_type": "gemma3_text", "layer_types": None, "sliding_window_pattern": 6},
-    "lfm2-bidirectional": {
-        "model_type": "lfm2",
-        "block_ffn_dim_multiplier": 1.0,
-        "block_auto_adjust_ff_dim": True,
-        "conv_bias": False,
-    },
-    "modern-bert": {"model_type": "modernbert", "layer_norm_eps": 1e-4},
-    "modern-bert-scores": {"model_type": "modernbert", "layer_norm_eps": 1e-5},
-}
-# Random checkpoints, with config fields that its converter needs.
-RANDOM: dict[str, dict[str, Any]] = merged("converted")
+# Random checkpoints and encoders, with config fields that its converter needs.
+RANDOM_ENCODERS, RANDOM = {}, {}
+for _name, _fields in merged("converted").items():
+    (RANDOM_ENCODERS if _name in random_checkpoints.ENCODERS else RANDOM)[_name] = _fields
 # Models with heads that guess tokens ahead, and their model_type.
 HEADS = {
     "qwen3next-mtp": "qwen3_next",
