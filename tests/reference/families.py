@@ -9,6 +9,7 @@ from families import merged
 from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.mamba import mamba2
+from reference.qwen3_next import delta_net
 from reference.recurrent import silu
 from reference.rope_scaling import scaling
 
@@ -90,6 +91,9 @@ class Reference:
 
     def mamba2(self, rows: F64, p: str, n_head: int, n_group: int, d_state: int, normed: bool) -> F64:
         return mamba2(self, rows, p, n_head, n_group, d_state, normed)
+
+    def delta_net(self, h: F64, p: str, act: str = "silu") -> F64:
+        return delta_net(self, h, p, act)
 
     def logits(self, ids: list[int]) -> F64:
         """f64 [tok, vocabulary]"""

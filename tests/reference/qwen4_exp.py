@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 from reference.attention import attention, rope
 from reference.experts import mixture, softmax
-from reference.qwen3_next import delta_net
 from reference.recurrent import F64, sigmoid, silu
 from reference.selection import best, index_scores, tokens_of
 
@@ -41,7 +40,7 @@ def layer(model: Any, x: F64, p: str) -> F64:
     if p + "self_attn.q_proj.weight" in model.t:
         y = indexed_attention(model, h, p + "self_attn.")
     else:
-        y = delta_net(model, h, p + "linear_attn.", model.c.get("output_gate_type") or "silu")
+        y = model.delta_net(h, p + "linear_attn.", model.c.get("output_gate_type") or "silu")
     x = x + weights[:, :, None] * y[:, None]
     h, weights = mixed(model, x, p + "mlp_hyper_connection.")
     return x + weights[:, :, None] * experts(model, h, p + "mlp.")[:, None]
