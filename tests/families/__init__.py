@@ -1,7 +1,7 @@
 """What the tests know of a family: one module per family, whose ROWS every table of the tests reads.
 
-A new family has all its rows here. Families from before 2026-12 have theirs in the tables themselves: of configs
-(random_checkpoints.py), models in float64 (reference/families.py), errors (test_family_errors.py) and others.
+A module has the name of the family's file in convert/architectures; a family that shares a file there may have a module
+of its own.
 """
 
 from importlib import import_module
@@ -17,8 +17,14 @@ FAMILY_ROWS: tuple[FamilyRows, ...] = tuple(
 
 
 def merged(name: str) -> dict[str, Any]:
-    """The field `name`, a mapping, of all families."""
-    return dict(chain.from_iterable(getattr(rows, name).items() for rows in FAMILY_ROWS))
+    """The field `name`, a mapping, of all families. KeyError: two families have the same key."""
+    every: dict[str, Any] = {}
+    for rows in FAMILY_ROWS:
+        own = getattr(rows, name)
+        if twice := every.keys() & own.keys():
+            raise KeyError(f"{name} of two families: {', '.join(sorted(twice))}")
+        every |= own
+    return every
 
 
 def listed(name: str) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ import random_checkpoints
 from families import listed
 from golden.models import NOISE
 from random_checkpoints import CONFIGS
-from random_ssm import SSM_CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
 
 from hybrid.cli.main import run
@@ -29,78 +28,11 @@ PEER = os.environ.get("PEER", "")
 # Files that its loader refuses: widths other than twice the model's; layers without experts beside layers with them,
 # biases of attention and convolutions and OLMoE's fewer KV heads in architectures that have none there; architectures
 # that it lacks; biases in Mamba layers; for Phi-3, a vocabulary other than Phi's own.
-REFUSED = {
-    *(
-        "qwen2moe-window",
-        "seed-oss-biased",
-        "ernie4_5-biased",
-        "ernie4_5-moe-order",
-        "dots1-groups",
-        "hunyuan-moe-alpha",
-    ),
-    *("deepseek4", "deepseek-v4"),  # entries for groups of other sizes than 4 and 128 tokens
-    "jamba-dense",
-    "bamba",
-    "granite-dense",
-    "granite-moe",
-    "qwen3-next",
-    "recurrent-gemma",
-    "recurrentgemma",
-    "phi3",
-    "olmo-hybrid",
-    "olmo-hybrid-turned",
-    "xlstm",
-    "zamba",
-    "zamba2",
-    "zamba2-2.7b",
-    "zamba-many",
-    "zamba2-plain",
-    "zaya",
-    "zaya-window",
-    "zaya-yarn",
-    "lfm3-yarn",
-    "mamba-bias",
-    "jamba-bias",
-    "falcon-h1-gate",
-    "nemotron-h-moe-groups",
-    "qwen3moe-mixed",
-    "olmoe-normed",
-    "qwen3next-biased",
-    "olmo-hybrid-biased",
-    "lfm2moe-scaled",
-    "lfm3",
-    "lfm3-biased",
-    "phi4flash",
-    "phi4flash-biased",
-    "apertus-biased",
-    "phimoe-window",
-    "arcee-biased",
-    "nemotron-biased",
-    "gemma4-order",
-    "kimi-linear-normed",
-    "kimi-k3-wide",
-    "gpt-oss-window",
-    "deepseek-v2",
-    "glm5-next-streams",
-    "qwen4exp",
-    "qwen4exp-plain",
-    "llama4-order",
-    "gemma3n",
-    "gemma3n-order",
-    *(name for name in SSM_CONFIGS if name.endswith("-biased")),
-    *(name for name in CONFIGS if name.startswith("phi3-")),
-    *listed("refused"),
-}
+REFUSED = {*listed("refused")}
 # Models that it runs otherwise: without a window, with other YaRN bounds, with RoPE on other layers, with the epsilon
 # for heads of 64 values (RWKV), with one factor for all residuals (MiniMax), with RMS norms and another router
 # (Phi-MoE).
-DIFFERENT = {
-    "mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window",
-    "deepseek-v2-groups", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7", "minimax-scaled",
-    "minimax-window", "phimoe", "mixtral-window", "plamo2", "gpt-oss", "ministral3-window",
-    "llama4-window",
-    *listed("different"),
-}  # fmt: skip
+DIFFERENT = {*listed("different")}
 # Permitted difference of perplexities, if not 0.1 %: Gemma 4's scores are not scaled and so large that they amplify the
 # difference to GELU from ggml's table of f16 values.
 APART = {"gemma4-window": 3e-3}

@@ -51,111 +51,11 @@ CHECKPOINTS = {
     "qwen4-exp": "legacy",
 }  # fmt: skip
 # As published: transformers' own names reach llama.cpp with transformers' keys.
-PUBLISHED = {
-    "bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"},
-    "qwen4-exp": {"model_type": "qwen4_exp_published"},
-}
-# Defaults of transformers that its converter does not know.
-GEMMA4 = {
-    "vocab_size": 2000,
-    "model_type": "gemma4_text",
-    "rope_parameters": {
-        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    },
-}
-# The same of encoders.
-RANDOM_ENCODERS: dict[str, dict[str, Any]] = {
-    "bert-scores": {"model_type": "bert", "vocab_size": 2000},
-    "roberta-scores": {"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta"},
-    "embedding-gemma": {"model_type": "gemma3_text", "layer_types": None, "sliding_window_pattern": 6},
-    "lfm2-bidirectional": {
-        "model_type": "lfm2",
-        "block_ffn_dim_multiplier": 1.0,
-        "block_auto_adjust_ff_dim": True,
-        "conv_bias": False,
-    },
-    "modern-bert": {"model_type": "modernbert", "layer_norm_eps": 1e-4},
-    "modern-bert-scores": {"model_type": "modernbert", "layer_norm_eps": 1e-5},
-}
-# Random checkpoints, with config fields that its converter needs.
-RANDOM: dict[str, dict[str, Any]] = {
-    "falcon-h1": {},
-    "gemma3": {},
-    "gemma4": {**GEMMA4, "vocab_size_per_layer_input": 2000},
-    "gemma4-window": GEMMA4,
-    "granite-attention": {},
-    "lfm2": {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
-    "lfm2moe": {},
-    "llama-biased": {},
-    "qwen2": {},
-    "qwen3": {},
-    "qwen3moe": {},
-    "mistral": {},
-    "olmo2": {},
-    "olmoe": {},
-    "smollm3": {"model_type": "smollm3"},
-    "openelm": {"initializer_range": 0.02},
-    "starcoder2": {"model_type": "starcoder2"},
-    "phi2": {"model_type": "phi", "num_key_value_heads": None},
-    "gpt2": {"model_type": "gpt2", "n_ctx": 512},
-    "plamo2-full": {"vocab_size": len(plamo2_vocabulary.rows())},
-    "olmo3": {"model_type": "olmo3"},
-    "olmo3-order": {"model_type": "olmo3"},
-    "qwen2moe": {"model_type": "qwen2_moe"},
-    "glm4": {"model_type": "glm4"},
-    "seed-oss": {"model_type": "seed_oss"},
-    "apertus": {"model_type": "apertus"},
-    "mixtral": {"model_type": "mixtral"},
-    "gemma": {"model_type": "gemma", "vocab_size": 2000},
-    "arcee": {"model_type": "arcee"},
-    "command-r": {"model_type": "cohere"},
-    "nemotron": {"model_type": "nemotron", "vocab_size": 2000},
-    "phimoe": {"model_type": "phimoe", "vocab_size": 2000},
-    "exaone4": {"model_type": "exaone4"},
-    "exaone4-window": {"model_type": "exaone4"},
-    "ernie4_5": {"model_type": "ernie4_5"},
-    "ernie4_5-moe": {"model_type": "ernie4_5_moe"},
-    "cohere2": {"model_type": "cohere2", "rotary_pct": 1.0},
-    "stablelm": {"model_type": "stablelm"},
-    "dots1": {"model_type": "dots1", "scoring_func": "sigmoid"},
-    "hunyuan": {"model_type": "hunyuan_v1_dense"},
-    "hunyuan-moe": {"model_type": "hunyuan_v1_moe"},
-    "glm4-moe": {"model_type": "glm4_moe"},
-    "glm4-moe-plain": {"model_type": "glm4_moe"},
-    # without a model_type, by which transformers would rename rotary_pct, which its converter needs
-    "gptneox": {},
-    "gptneox-serial": {"rotary_pct": 0.25, "layer_norm_eps": 1e-5},
-    "gptneox-yarn": {"layer_norm_eps": 1e-5},
-    "falcon-yarn": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
-    "falcon": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
-    "falcon-normed": {"model_type": "falcon", "max_position_embeddings": 2048, "ffn_hidden_size": 384},
-    "gpt-oss-rounded": {"model_type": "gpt_oss"},
-    "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"},
-    "ministral3": {"model_type": "ministral3"},
-    "llama4": {"model_type": "llama4_text"},
-    "gemma3n": {
-        "model_type": "gemma3n_text",
-        "vocab_size_per_layer_input": random_checkpoints.N_VOCAB - 9,
-        "altup_active_idx": 0,
-        "altup_num_inputs": 4,
-        "intermediate_size": [136] * 7,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "default", "rope_theta": 1e6},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-        },
-    },
-    "deepseek-v2-groups": {"model_type": "deepseek_v2", "scoring_func": "softmax"},
-    "kimi-k3": {
-        "model_type": "kimi_k3",
-        "moe_renormalize": True,
-        "first_k_dense_replace": 1,
-        "moe_router_activation_func": "sigmoid",
-    },
-    "deepseek4-yarn-mxfp4": {"model_type": "deepseek_v4"},
-    "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
-    **merged("converted"),
-}
+PUBLISHED = merged("as_published")
+# Random checkpoints and encoders, with config fields that its converter needs.
+RANDOM_ENCODERS, RANDOM = {}, {}
+for _name, _fields in merged("converted").items():
+    (RANDOM_ENCODERS if _name in random_checkpoints.ENCODERS else RANDOM)[_name] = _fields
 # Models with heads that guess tokens ahead, and their model_type.
 HEADS = {
     "qwen3next-mtp": "qwen3_next",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_checkpoints import CONFIGS
-from random_plain import PLAIN, REPEATED
+from random_checkpoints import CONFIGS, REPEATED
+from reference.families import MODELS as TWINS
+from reference.plain import plain
 
 from hybrid.infer import LoadedModel, Work
 from hybrid.infer.bench.shapes import ModelShape
@@ -36,6 +37,8 @@ SHAPES = {
     ),
 }  # fmt: skip
 RANDOM = [name for name in CONFIGS if name not in REPEATED]
+# plain transformers: their layers are those of Llama
+PLAIN = [n for n in CONFIGS if getattr(TWINS[CONFIGS[n]["architectures"][0]], "func", None) is plain]
 MODELS: dict[str, ModelShape | str] = {**SHAPES, **{name: name for name in RANDOM}}
 TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)}
 QUICK = {

@@ -4,9 +4,9 @@ batch, alone with guesses, or in parts continued from a file."""
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
-import random_checkpoints
 from random_schemas import schemas
 from schema_answers import Answers
 from test_conformance import LAYERED
@@ -25,7 +25,7 @@ FAMILIES = [
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answers_are_of_their_schemas(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
     path = random_model(family, FileType.F32)
-    at = list(random_checkpoints.CONFIGS).index(family)
+    at = crc32(family.encode())  # other schemas for other families
     some: list[dict[str, Any]] = schemas(N_SCHEMAS * 4)[at % 4 :: 4]
     with LoadedModel.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=0) as model:
         answers = Answers(model, some, 150)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_checkpoints import CONFIGS, write
-from random_plain import REPEATED
+from random_checkpoints import CONFIGS, REPEATED, write
 
 from hybrid.convert import convert
 from hybrid.infer import LoadedModel

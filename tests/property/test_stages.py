@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_checkpoints import CONFIGS
-from random_plain import REPEATED
+from random_checkpoints import CONFIGS, REPEATED
 from staged_models import JAMBA, OPTIONS, RandomModel, check_same, rows, tokens
 from test_conformance import MEMORIES
 

@@ -1,4 +1,4 @@
-"""Plain transformers in float64: one model, and each family's differences."""
+"""Plain transformers in float64: one model, and the differences that a family may have."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ class Switches:
                     logits: defaults if the config has none
     shared          the checkpoint's name of the shared expert
     plus            added to the weights of norms
+    apart           layers with a window have RoPE of their own, which is not scaled
     scaled          the embedding is multiplied with the root of its width, and gates use GELU
     absent          defaults of fields that configs lack
     """
@@ -45,52 +46,16 @@ class Switches:
     shared: str = "shared_experts"
     logit_scale: float = 1.0
     plus: float = 0.0
+    apart: bool = False
     scaled: bool = False
     absent: Mapping[str, Any] = field(default_factory=dict)
 
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 12e6,
-    "factor": 8.0,
-    "original_max_position_embeddings": 8192,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-}
 POST = ("post_attention_layernorm", "post_feedforward_layernorm")
-SWITCHES = {
-    "Olmo3ForCausalLM": Switches((), POST, "all", period=4, theta=5e5),
-    "Qwen2MoeForCausalLM": Switches(shared="shared_expert"),
-    "Glm4ForCausalLM": Switches(behind=("post_self_attn_layernorm", "post_mlp_layernorm"), neox=False, part=0.5),
-    "SeedOssForCausalLM": Switches(),
-    "Exaone4ForCausalLM": Switches((), POST, "heads", period=4, nope=True),
-    **dict.fromkeys(
-        ["HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM"],
-        Switches(normed="turned", norm_names=("query_layernorm", "key_layernorm"), shared="shared_mlp"),
-    ),
-    "Cohere2ForCausalLM": Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625),
-    "StableLmForCausalLM": Switches(part=0.25),
-    "PhiMoEForCausalLM": Switches(theta=1e6),
-    "ArceeForCausalLM": Switches(),
-    "MixtralForCausalLM": Switches(theta=1e6),
-    "GemmaForCausalLM": Switches(plus=1.0, head=256, scaled=True),
-    "CohereForCausalLM": Switches(("input_layernorm",), neox=False, theta=5e5, logit_scale=0.0625),
-    "NemotronForCausalLM": Switches(part=0.5, plus=1.0),
-    "ApertusForCausalLM": Switches(
-        ("attention_layernorm", "feedforward_layernorm"),
-        normed="heads",
-        absent={"rope_parameters": LLAMA3},
-    ),
-    "Dots1ForCausalLM": Switches(normed="heads"),
-    "Glm4MoeForCausalLM": Switches(normed="heads", part=0.5),
-    "Ernie4_5ForCausalLM": Switches(neox=False, theta=5e5),
-    "Ernie4_5_MoeForCausalLM": Switches(neox=False, theta=5e5),
-}
 
 
-def plain(r: "Reference", ids: list[int]) -> F64:
+def plain(r: "Reference", ids: list[int], s: Switches) -> F64:
     """f64 [tok, vocabulary]"""
-    s = SWITCHES[r.c["architectures"][0]]
     c = r.c = {**s.absent, **r.c}
     r.eps = next(c[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_eps") if key in c)
     x = r.t["model.embed_tokens.weight"][ids] * (c["hidden_size"] ** 0.5 if s.scaled else 1.0)
@@ -98,26 +63,22 @@ def plain(r: "Reference", ids: list[int]) -> F64:
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
         if len(s.before) == 1:
-            h = _norm(r, x, p + s.before[0])
+            h = _norm(r, s, x, p + s.before[0])
             x = x + _attend(r, s, h, p, i) + _feed_forward(r, s, h, p, i)
             continue
         for n, part in enumerate(parts):
-            y = part(r, s, _norm(r, x, p + s.before[n]) if s.before else x, p, i)
-            x = x + (_norm(r, y, p + s.behind[n]) if s.behind[n] else y)
-    y = r.head(_norm(r, x, "model.norm"), "model.embed_tokens.weight") * c.get("logit_scale", s.logit_scale)
+            y = part(r, s, _norm(r, s, x, p + s.before[n]) if s.before else x, p, i)
+            x = x + (_norm(r, s, y, p + s.behind[n]) if s.behind[n] else y)
+    y = r.head(_norm(r, s, x, "model.norm"), "model.embed_tokens.weight") * c.get("logit_scale", s.logit_scale)
     return y + r.t.get("lm_head.bias", 0.0)
 
 
-def _norm(r: "Reference", x: F64, name: str) -> F64:
+def _norm(r: "Reference", s: Switches, x: F64, name: str) -> F64:
     """Layer norm if the config has an epsilon for it or the norm a bias; otherwise RMS norm."""
     if "layer_norm_eps" not in r.c and name + ".bias" not in r.t:
-        return r.norm(x, name, SWITCHES[r.c["architectures"][0]].plus)
+        return r.norm(x, name, s.plus)
     away = x - x.mean(-1, keepdims=True)
-    y = (
-        away
-        / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps)
-        * (r.t[name + ".weight"] + SWITCHES[r.c["architectures"][0]].plus)
-    )
+    y = away / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps) * (r.t[name + ".weight"] + s.plus)
     return y + r.t.get(name + ".bias", 0.0)
 
 
@@ -137,6 +98,8 @@ def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     if s.normed == "turned":
         q, k = (r.norm(x, name) for x, name in zip((q, k), normed, strict=True))
     y = attention(q, k, v, np.arange(len(h)), d**-0.5, window)
+    if p + "g_proj.weight" in r.t:
+        y *= np.logaddexp(0, r.linear(h, p + "g_proj")).reshape(*y.shape[:2], -1)
     return r.linear(y.reshape(len(h), -1), p + "o_proj")
 
 
@@ -159,8 +122,8 @@ def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Calla
     c = r.c
     rope_of = c.get("rope_parameters") or c.get("rope_scaling") or {}
     kinds = rope_of if "full_attention" in rope_of else {"full_attention": rope_of}
-    one = kinds.get("sliding_attention", {}) if local and s.normed == "all" else kinds["full_attention"]
-    apart = local and s.normed == "all"  # OLMo 3: RoPE is not scaled in layers with a window
+    apart = local and s.apart
+    one = kinds.get("sliding_attention", {}) if apart else kinds["full_attention"]
     if rope_of.get("alpha"):
         theta = c["rope_theta"] * rope_of["alpha"] ** (d / (d - 2))
         return lambda x: rope(x, np.arange(len(x)), d, theta, neox=True)
@@ -192,11 +155,13 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     scores, bias = softmax(r.linear(h, router)), 0.0
     if ernie:
         bias = r.t[m + "moe_statics.e_score_correction_bias"][0]
-    elif m + "gate.e_score_correction_bias" in r.t:
-        scores, bias = sigmoid(r.linear(h, m + "gate")), r.t[m + "gate.e_score_correction_bias"]
+    for name in ("gate", "experts"):
+        if f"{m}{name}.e_score_correction_bias" in r.t:
+            scores, bias = sigmoid(r.linear(h, m + "gate")), r.t[f"{m}{name}.e_score_correction_bias"]
     usual = c["architectures"][0] in ("Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM", "HunYuanMoEV1ForCausalLM")
     used = c["num_experts_per_tok"] if "num_experts_per_tok" in c else c["moe_k" if ernie else "moe_topk"]
-    y = c.get("routed_scaling_factor", 1.0) * mixture(
+    scale = c.get("routed_scaling_factor", c.get("moe_routed_scaling_factor", 1.0))
+    y = scale * mixture(
         h,
         scores,
         bias,

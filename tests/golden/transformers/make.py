@@ -4,7 +4,7 @@
     python tests/golden/transformers/make.py [NAME...]
 
 writes NAME.npz: `ids` [40], `logits` f32 [40, every 16th of the vocabulary], computed in float64 where transformers
-allows it.
+allows it. Without names it writes all that are there again.
 """
 
 import json
@@ -18,51 +18,9 @@ import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
-from families import FAMILY_ROWS, merged  # noqa: E402
-from random_compressed import COMPRESSED  # noqa: E402
-from random_experts import EXPERT_CONFIGS  # noqa: E402
-from random_latent import LATENT  # noqa: E402
-from random_plain import PLAIN  # noqa: E402
-from random_pooled import POOLED  # noqa: E402
-from random_ssm import SSM_CONFIGS  # noqa: E402
-from random_windows import STRETCHED, WINDOWS  # noqa: E402
+from families import merged  # noqa: E402
 
-NAMES = (
-    *PLAIN, "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
-    "lfm3", "lfm3-biased",
-    "gemma4", "gemma4-order", "gemma4-window",
-    "gemma3n", "gemma3n-order",
-    "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
-    "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
-    "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
-    "bailing-hybrid", *LATENT, *POOLED, *COMPRESSED,
-    "gptneox", "gptneox-serial", "falcon", "falcon-normed",
-    "qwen4exp", "qwen4exp-plain",
-    *(name for rows in FAMILY_ROWS if rows.model_types for name in rows.configs),
-)  # fmt: skip
-MODEL_TYPES = {
-    "Olmo3": "olmo3", "Qwen2Moe": "qwen2_moe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
-    "Ernie4_5": "ernie4_5", "Ernie4_5_Moe": "ernie4_5_moe", "Cohere2": "cohere2", "StableLm": "stablelm",
-    "Dots1": "dots1", "Glm4Moe": "glm4_moe", "HunYuanDenseV1": "hunyuan_v1_dense",
-    "HunYuanMoEV1": "hunyuan_v1_moe", "Apertus": "apertus", "PhiMoE": "phimoe",
-    "Arcee": "arcee", "Cohere": "cohere", "Nemotron": "nemotron", "Mixtral": "mixtral", "Gemma": "gemma",
-    "NemotronH": "nemotron_h", "Qwen3Moe": "qwen3_moe", "Qwen3Next": "qwen3_next", "Lfm2Moe": "lfm2_moe",
-    "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
-    "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",
-    "Mamba": "mamba", "FalconMamba": "falcon_mamba", "Mamba2": "mamba2", "Jamba": "jamba", "FalconH1": "falcon_h1",
-    "Bamba": "bamba", "GraniteMoeHybrid": "granitemoehybrid",
-    "Lfm3": "lfm3", "Gemma4": "gemma4_text",
-    "Phi3": "phi3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Llama": "llama", "Gemma2": "gemma2",
-    "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear", "Zaya": "zaya",
-    "MiniMax": "minimax",
-    "BailingHybrid": "bailing_hybrid",
-    "DeepseekV2": "deepseek_v2", "DeepseekV3": "deepseek_v3", "DeepseekV4": "deepseek_v4",
-    "GPTNeoX": "gpt_neox", "Falcon": "falcon",
-    "Glm5Next": "glm5_next",
-    "Llama4": "llama4_text", "Gemma3n": "gemma3n_text",
-    "GptOss": "gpt_oss", "Ministral3": "ministral3",
-    "Qwen4Exp": "qwen4_exp_text",
-}  # fmt: skip
+MODEL_TYPES = merged("model_types")
 # Values that MiniMax and Qwen3.8-Flash-Next compute from their configs if a checkpoint lacks them.
 CONSTANTS = (
     ".slope_rate",
@@ -130,14 +88,6 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
     return named
 
 
-def model_type(name: str) -> str:
-    """transformers' model_type of a class."""
-    short = name
-    for suffix in ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"):
-        short = short.removesuffix(suffix)
-    return merged("model_types").get(name) or MODEL_TYPES[short]
-
-
 def with_tower(config: dict[str, Any], kind: str) -> dict[str, Any]:
     """The config of a vision model around its text part's config."""
     return {
@@ -156,7 +106,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
 
     with TemporaryDirectory() as folder:
         kind, defaults = (
-            model_type(config["architectures"][0]),
+            MODEL_TYPES[config["architectures"][0]],
             {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0},
         )
         named = {name: np.asarray(x, order="C") for name, x in checkpoint_names(in_order(tensors), config).items()}
@@ -186,7 +136,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
 def main() -> None:
     import random_checkpoints
 
-    for name in sys.argv[1:] or NAMES:
+    for name in sys.argv[1:] or sorted(path.stem for path in HERE.glob("*.npz")):
         config = {"vocab_size": random_checkpoints.N_VOCAB, "max_position_embeddings": 512}
         config |= random_checkpoints.CONFIGS[name]
         ids = np.random.default_rng(4).integers(0, config["vocab_size"], N_TOK).tolist()

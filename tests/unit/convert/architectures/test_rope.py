@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+from families.phi3 import LONGROPE
 from random_checkpoints import CONFIGS
-from random_windows import LONGROPE
 
 from hybrid.convert import convert, plan
 from hybrid.convert.architectures import Family

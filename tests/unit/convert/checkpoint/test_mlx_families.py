@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 import random_towers
+from families import merged
 from random_checkpoints import CONFIGS
 from random_models import TOKENIZER
 
@@ -16,16 +17,7 @@ from hybrid.convert.checkpoint.mlx_families import FAMILIES
 from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
-# model_type -> a random model
-MODELS = {
-    "llama": "llama-biased", "mistral": "mistral", "ministral3": "ministral3", "qwen2": "qwen2", "qwen3": "qwen3",
-    "smollm3": "smollm3", "granite": "granite-attention", "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3",
-    "phi3": "phi3", "olmo2": "olmo2", "starcoder2": "starcoder2", "glm4": "glm4", "seed_oss": "seed-oss",
-    "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "qwen3_next": "qwen3next", "qwen3_5": "qwen35",
-    "qwen3_5_moe": "qwen35moe", "granitemoe": "granitemoe", "granitemoehybrid": "granite-hybrid-biased",
-    "mamba": "mamba-biased", "mamba2": "mamba2-biased", "jamba": "jamba-biased", "lfm2": "lfm2",
-    "gemma3": "gemma3", "nemotron_h": "nemotron-h", "recurrent_gemma": "recurrentgemma",
-}  # fmt: skip
+MODELS: dict[str, str] = merged("mlx")  # model_type -> a random model
 # model_type of a model that sees -> a random one
 SEEING = {
     "qwen3_5": "qwen35-vl", "qwen3_vl": "qwen3-vl", "qwen2_5_vl": "qwen25-vl", "gemma3": "gemma3-vl",

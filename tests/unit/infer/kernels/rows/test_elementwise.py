@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference.families import gelu
+from reference.gemma4 import gelu
 from reference.run_kernel import guarded, record, run, same_bits, worst
 from reference.zamba import gelu_erf
 
