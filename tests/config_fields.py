@@ -170,7 +170,8 @@ def known_fields() -> dict[str, dict[str, Any]]:
     """Config fields with defaults, by architecture; `text_config` holds the text part's fields."""
     classes: dict[str, dict[str, Any]] = _read()["classes"]
     fields = {name: of_class["fields"] for of_class in classes.values() for name in of_class["architectures"]}
-    return fields | {other: fields[name] for other, name in SAME.items()} | PUBLISHED
+    fields |= PUBLISHED
+    return fields | {other: fields[name] for other, name in SAME.items()}
 
 
 def tower_fields() -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from .apertus import Apertus
 from .arcee import Arcee
+from .bailingmoe2 import BailingLinear, BailingMoe2
 from .bailingmoe3 import BailingMoe3
 from .bert import Bert, BertClassifier, Roberta, RobertaClassifier
 from .cohere2 import Cohere2
@@ -66,7 +67,8 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
+    Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe2,
+    BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
     GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl,

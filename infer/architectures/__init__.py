@@ -16,6 +16,8 @@ _HOMES = {
     "apertus": "apertus.Apertus",
     "arcee": "arcee.Arcee",
     "arwkv7": "rwkv_distilled.Arwkv7",
+    "bailingmoe-linear": "bailingmoe2.BailingLinear",
+    "bailingmoe2": "bailingmoe2.BailingMoe2",
     "bailingmoe3": "bailingmoe3.BailingMoe3",
     "cohere2": "cohere2.Cohere2",
     "command-r": "command_r.CommandR",

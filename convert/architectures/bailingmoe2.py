@@ -1,0 +1,174 @@
+"""Ling 2.0: GLM-4.5 with queries, keys and values in one matrix; on most layers of its linear models lightning
+attention with RoPE. arXiv:2510.22115, arXiv:2510.19338"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hybrid.quant.ggml.families.bailingmoe2 import BailingLinearHparams
+from hybrid.quant.ggml.families.glm4_moe import Glm4MoeHparams
+
+from ..checkpoint import Config
+from .blocks import MAX_LAYERS, Heads, read_layers, routed_experts, swiglu
+from .dots1 import ROUTED
+from .experts import read_expert_groups
+from .family import Family, Row, row
+from .glm4_moe import Glm4Moe
+from .lightning import decay_row, slopes
+from .llama import LLAMA, Llama
+from .unused_fields import HEADS
+
+LING = f"{LLAMA} n_rot {ROUTED} .expert_shared_feed_forward_length=n_ff_expert"  # words of Family.order
+
+
+@dataclass(frozen=True)
+class BailingMoe2(Glm4Moe):
+    """One model of Ling or Ring 2.0."""
+
+    arch = "bailingmoe2"
+    architectures: ClassVar[tuple[str, ...]] = ("BailingMoeV2ForCausalLM",)
+    hparams: ClassVar[type[Any]] = Glm4MoeHparams
+    order = f"{LING} .vocab_size n_ahead?"
+    embedding = "model.word_embeddings.weight"
+    pre = ("bailingmoe2", "bailingmoe")
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **HEADS,
+        **dict.fromkeys(("mtp_loss_scaling_factor", "output_dropout", "embedding_dropout", "seq_aux"), "only training"),
+        "max_window_layers": "no layer has a window",
+        "router_dtype": "routers compute in float32",
+        "use_rmsnorm": "all norms are RMS norms",
+    }
+    usual_ctx, usual_eps, usual_theta = 32768, 1e-6, 6e5
+    norms: ClassVar[dict[str, str]] = Llama.norms
+    head_norm = ("final_layernorm.weight", "layer_output_norm.weight")
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        n_rot = super().read_turned(config, heads)
+        config.expects("rotary_dim", n_rot)
+        return n_rot
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        for key, expected in {
+            **dict.fromkeys(("use_bias", "use_qkv_bias", "norm_head", "multi_gate"), False),
+            **dict.fromkeys(("use_qk_norm", "norm_topk_prob", "moe_router_enable_expert_bias"), True),
+            **dict.fromkeys(("score_function", "scoring_func"), "sigmoid"),
+            "topk_method": "noaux_tc",
+            "router_type": "topN",
+        }.items():
+            config.expects(key, expected)
+        n_expert, n_ff = config.integer("num_experts", maximum=4096), config.integer("moe_intermediate_size")
+        config.expects("moe_shared_expert_intermediate_size", n_ff)
+        n_used = config.integer("num_experts_per_tok", minimum=2, maximum=n_expert)
+        return {
+            "n_dense": config.integer("first_k_dense_replace", default=0, minimum=0, maximum=MAX_LAYERS),
+            "n_expert": n_expert,
+            "n_expert_used": n_used,
+            "groups": read_expert_groups(config, n_expert, n_used),
+            "n_ff_expert": n_ff,
+            "n_shared": config.integer("num_shared_experts"),
+            "weights_norm": True,
+            "weights_scale": config.number("routed_scaling_factor", default=2.5),
+            "normed": True,
+            "qkv_bias": False,
+        }
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if self.heads.n_head * self.heads.d_head != self.n_embd:
+            yield "llama.cpp cannot load this file: it wants heads that together are as wide as the model"
+        if self.tied:
+            yield "llama.cpp cannot load this file: it wants an output matrix apart from the embedding"
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.fused(hf, blk, self.heads.n_kv)
+
+    def fused(self, hf: str, blk: str, n_kv: int) -> Iterator[Row]:
+        """Tensors of attention, or of lightning attention, with n_kv heads of keys."""
+        n, n_q, d_head = self.n_embd, self.heads.n_head * self.heads.d_head, self.heads.d_head
+        hf = hf.removesuffix("self_attn.") + "attention."
+        yield row(hf + "query_key_value.weight", blk + "attn_qkv.weight", n_q + 2 * n_kv * d_head, n)
+        yield row(hf + "dense.weight", blk + "attn_output.weight", n, n_q)
+        yield from self.heads.norm_rows(hf, blk, ("query_layernorm", "key_layernorm"))
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        if i < self.n_dense:
+            yield from swiglu(hf, blk, self.n_embd, self.n_ff)
+        else:
+            sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
+            yield from routed_experts(hf, blk, *sizes, "gate.expert_bias")
+
+
+@dataclass(frozen=True)
+class BailingLinear(BailingMoe2):
+    """One linear model of Ling or Ring 2.0."""
+
+    arch = "bailingmoe-linear"
+    architectures = ("BailingMoeLinearV2ForCausalLM", "BailingMoeLinearForCausalLM")
+    hparams = BailingLinearHparams
+    order = f"{LING} .vocab_size n_ahead? n_norm_group"
+    in_llama_cpp = False
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **BailingMoe2.without_effect,
+        "linear_backend": "only how lightning attention is computed",
+    }
+
+    lightning: tuple[bool, ...] = ()  # per layer
+    n_norm_group: int = 1
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        more = {**super().read_more(config), **read_lightning(config)}
+        heads = Heads.read(config, config.integer("hidden_size"))
+        check_groups(config, more["n_norm_group"], heads.n_head * heads.d_head)
+        return more
+
+    def values(self) -> dict[str, Any]:
+        kinds = [not there for there in self.lightning] + [True] * self.n_heads_ahead
+        return {**super().values(), "n_head_kv": self.heads.per_layer(kinds)}
+
+    def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
+        yield from Family.notes(self)
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        i = int(blk.split(".")[1])
+        if i < self.n_layer and self.lightning[i]:
+            yield from self.fused(hf, blk, self.heads.n_head)
+            n_inner, hf = self.heads.n_head * self.heads.d_head, hf.removesuffix("self_attn.") + "attention."
+            yield from gated_scan(hf, blk, self.n_embd, n_inner)
+            yield decay_row(blk, decay_rates(self.heads.n_head, i, self.n_layer))
+        else:
+            yield from super().attention(hf, blk)
+
+
+def read_lightning(config: Config) -> dict[str, Any]:
+    """Layers with lightning attention, all but the last of every group and those after the last whole group, and groups
+    of the norm after it."""
+    for key in ("linear_silu", "use_linear_silu"):
+        config.expects(key, False)
+    config.expects("linear_rope", True)
+    n_layer, size = read_layers(config), config.integer("layer_group_size")
+    whole = n_layer // size * size
+    lightning = tuple((i + 1) % size != 0 and i < whole for i in range(n_layer))
+    return {"lightning": lightning, "n_norm_group": config.integer("group_norm_size")}
+
+
+def check_groups(config: Config, n_norm_group: int, n_inner: int) -> None:
+    """CheckpointError unless the groups of the norm have equal sizes."""
+    if n_inner % n_norm_group:
+        raise config.wrong("group_norm_size", f"a divisor of the {n_inner} values of all heads")
+
+
+def decay_rates(n_head: int, i: int, n_layer: int) -> np.ndarray:
+    """As in the published code, which subtracts 1 from the number of a layer that it counts from 0."""
+    return slopes(n_head) * (1 - (i - 1) / (n_layer - 1) + 1e-5)
+
+
+def gated_scan(hf: str, blk: str, n: int, n_inner: int) -> Iterator[Row]:
+    """Gate and norm of lightning attention whose heads return n_inner values."""
+    yield row(hf + "g_proj.weight", blk + "attn_gate.weight", n_inner, n)
+    yield row(hf + "g_norm.weight", blk + "attn_norm_2.weight", n_inner)
