@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from hybrid.quant.ggml.families.bailingmoe2 import BailingLinearHparams
 from hybrid.quant.ggml.families.glm4_moe import Glm4MoeHparams
 
@@ -35,7 +33,7 @@ class BailingMoe2(Glm4Moe):
     pre = ("bailingmoe2", "bailingmoe")
     without_effect: ClassVar[Mapping[str, str]] = {
         **HEADS,
-        **dict.fromkeys(("mtp_loss_scaling_factor", "output_dropout", "embedding_dropout", "seq_aux"), "only training"),
+        **dict.fromkeys(("mtp_loss_scaling_factor", "output_dropout", "seq_aux"), "only training"),
         "max_window_layers": "no layer has a window",
         "router_dtype": "routers compute in float32",
         "use_rmsnorm": "all norms are RMS norms",
@@ -52,14 +50,7 @@ class BailingMoe2(Glm4Moe):
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        for key, expected in {
-            **dict.fromkeys(("use_bias", "use_qkv_bias", "norm_head", "multi_gate"), False),
-            **dict.fromkeys(("use_qk_norm", "norm_topk_prob", "moe_router_enable_expert_bias"), True),
-            **dict.fromkeys(("score_function", "scoring_func"), "sigmoid"),
-            "topk_method": "noaux_tc",
-            "router_type": "topN",
-        }.items():
-            config.expects(key, expected)
+        expect_usual(config)
         n_expert, n_ff = config.integer("num_experts", maximum=4096), config.integer("moe_intermediate_size")
         config.expects("moe_shared_expert_intermediate_size", n_ff)
         n_used = config.integer("num_experts_per_tok", minimum=2, maximum=n_expert)
@@ -84,15 +75,7 @@ class BailingMoe2(Glm4Moe):
             yield "llama.cpp cannot load this file: it wants an output matrix apart from the embedding"
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
-        yield from self.fused(hf, blk, self.heads.n_kv)
-
-    def fused(self, hf: str, blk: str, n_kv: int) -> Iterator[Row]:
-        """Tensors of attention, or of lightning attention, with n_kv heads of keys."""
-        n, n_q, d_head = self.n_embd, self.heads.n_head * self.heads.d_head, self.heads.d_head
-        hf = hf.removesuffix("self_attn.") + "attention."
-        yield row(hf + "query_key_value.weight", blk + "attn_qkv.weight", n_q + 2 * n_kv * d_head, n)
-        yield row(hf + "dense.weight", blk + "attn_output.weight", n, n_q)
-        yield from self.heads.norm_rows(hf, blk, ("query_layernorm", "key_layernorm"))
+        yield from fused(mixer_of(hf), blk, self.n_embd, self.heads, self.heads.n_kv)
 
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         if i < self.n_dense:
@@ -121,10 +104,8 @@ class BailingLinear(BailingMoe2):
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        more = {**super().read_more(config), **read_lightning(config)}
         heads = Heads.read(config, config.integer("hidden_size"))
-        check_groups(config, more["n_norm_group"], heads.n_head * heads.d_head)
-        return more
+        return {**super().read_more(config), **read_lightning(config, heads)}
 
     def values(self) -> dict[str, Any]:
         kinds = [not there for there in self.lightning] + [True] * self.n_heads_ahead
@@ -137,38 +118,57 @@ class BailingLinear(BailingMoe2):
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         i = int(blk.split(".")[1])
         if i < self.n_layer and self.lightning[i]:
-            yield from self.fused(hf, blk, self.heads.n_head)
-            n_inner, hf = self.heads.n_head * self.heads.d_head, hf.removesuffix("self_attn.") + "attention."
-            yield from gated_scan(hf, blk, self.n_embd, n_inner)
-            yield decay_row(blk, decay_rates(self.heads.n_head, i, self.n_layer))
+            yield from lightning_rows(mixer_of(hf), blk, self.n_embd, self.heads, i, self.n_layer)
         else:
             yield from super().attention(hf, blk)
 
 
-def read_lightning(config: Config) -> dict[str, Any]:
+def expect_usual(config: Config) -> None:
+    """UnsupportedError names a field with a value that no published model has."""
+    for key, expected in {
+        **dict.fromkeys(("use_bias", "use_qkv_bias", "norm_head", "multi_gate"), False),
+        **dict.fromkeys(("use_qk_norm", "norm_topk_prob", "moe_router_enable_expert_bias"), True),
+        **dict.fromkeys(("score_function", "scoring_func"), "sigmoid"),
+        "topk_method": "noaux_tc",
+        "router_type": "topN",
+    }.items():
+        config.expects(key, expected)
+
+
+def mixer_of(hf: str) -> str:
+    return hf.removesuffix("self_attn.") + "attention."
+
+
+def fused(hf: str, blk: str, n: int, heads: Heads, n_kv: int) -> Iterator[Row]:
+    """Tensors of attention, or of lightning attention, with n_kv heads of keys."""
+    n_q = heads.n_head * heads.d_head
+    yield row(hf + "query_key_value.weight", blk + "attn_qkv.weight", n_q + 2 * n_kv * heads.d_head, n)
+    yield row(hf + "dense.weight", blk + "attn_output.weight", n, n_q)
+    yield from heads.norm_rows(hf, blk, ("query_layernorm", "key_layernorm"))
+
+
+def lightning_rows(hf: str, blk: str, n: int, heads: Heads, i: int, n_layer: int) -> Iterator[Row]:
+    """Tensors of layer i with lightning attention. Its decays are as in the published code, which subtracts 1 from the
+    number of a layer that it counts from 0."""
+    yield from fused(hf, blk, n, heads, heads.n_head)
+    n_inner = heads.n_head * heads.d_head
+    yield row(hf + "g_proj.weight", blk + "attn_gate.weight", n_inner, n)
+    yield row(hf + "g_norm.weight", blk + "attn_norm_2.weight", n_inner)
+    yield decay_row(blk, slopes(heads.n_head) * (1 - (i - 1) / (n_layer - 1) + 1e-5))
+
+
+def read_lightning(config: Config, heads: Heads) -> dict[str, Any]:
     """Layers with lightning attention, all but the last of every group and those after the last whole group, and groups
     of the norm after it."""
     for key in ("linear_silu", "use_linear_silu"):
         config.expects(key, False)
     config.expects("linear_rope", True)
-    n_layer, size = read_layers(config), config.integer("layer_group_size")
+    n_layer, size, n_inner = read_layers(config), config.integer("layer_group_size"), heads.n_head * heads.d_head
     whole = n_layer // size * size
-    lightning = tuple((i + 1) % size != 0 and i < whole for i in range(n_layer))
-    return {"lightning": lightning, "n_norm_group": config.integer("group_norm_size")}
-
-
-def check_groups(config: Config, n_norm_group: int, n_inner: int) -> None:
-    """CheckpointError unless the groups of the norm have equal sizes."""
+    n_norm_group = config.integer("group_norm_size")
     if n_inner % n_norm_group:
         raise config.wrong("group_norm_size", f"a divisor of the {n_inner} values of all heads")
-
-
-def decay_rates(n_head: int, i: int, n_layer: int) -> np.ndarray:
-    """As in the published code, which subtracts 1 from the number of a layer that it counts from 0."""
-    return slopes(n_head) * (1 - (i - 1) / (n_layer - 1) + 1e-5)
-
-
-def gated_scan(hf: str, blk: str, n: int, n_inner: int) -> Iterator[Row]:
-    """Gate and norm of lightning attention whose heads return n_inner values."""
-    yield row(hf + "g_proj.weight", blk + "attn_gate.weight", n_inner, n)
-    yield row(hf + "g_norm.weight", blk + "attn_norm_2.weight", n_inner)
+    return {
+        "lightning": tuple((i + 1) % size != 0 and i < whole for i in range(n_layer)),
+        "n_norm_group": n_norm_group,
+    }

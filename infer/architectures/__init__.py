@@ -18,6 +18,7 @@ _HOMES = {
     "arwkv7": "rwkv_distilled.Arwkv7",
     "bailingmoe-linear": "bailingmoe2.BailingLinear",
     "bailingmoe2": "bailingmoe2.BailingMoe2",
+    "bailingmoe2-5": "bailingmoe2_5.BailingMoe25",
     "bailingmoe3": "bailingmoe3.BailingMoe3",
     "cohere2": "cohere2.Cohere2",
     "command-r": "command_r.CommandR",
