@@ -2,6 +2,7 @@
 
 from .apertus import Apertus
 from .arcee import Arcee
+from .bailingmoe import BailingMoe
 from .bailingmoe2 import BailingLinear, BailingMoe2
 from .bailingmoe2_5 import BailingMoe25
 from .bailingmoe3 import BailingMoe3
@@ -68,7 +69,7 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe2, BailingMoe25,
+    Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25,
     BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,

@@ -16,6 +16,7 @@ _HOMES = {
     "apertus": "apertus.Apertus",
     "arcee": "arcee.Arcee",
     "arwkv7": "rwkv_distilled.Arwkv7",
+    "bailingmoe": "bailingmoe.BailingMoe",
     "bailingmoe-linear": "bailingmoe2.BailingLinear",
     "bailingmoe2": "bailingmoe2.BailingMoe2",
     "bailingmoe2-5": "bailingmoe2_5.BailingMoe25",

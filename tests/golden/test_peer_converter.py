@@ -384,7 +384,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         mxfp4_checkpoints.publish_deepseek4(checkpoint)
     if name == "openelm":
         _join_halves(checkpoint / "model.safetensors")
-    if name.startswith(("deepseek-", "kimi-k3")):
+    if name.startswith(("deepseek-", "kimi-k3", "bailingmoe")):
         _join_heads(checkpoint / "model.safetensors")
     return checkpoint
 
@@ -411,7 +411,7 @@ def _join_halves(path: Path) -> None:
 def _join_heads(path: Path) -> None:
     """They also have keys and values of every head apart, and pieces of a delta rule's projections; join them."""
     tensors = load_file(path)
-    apart = (".kv_b_proj.weight.0", ".in_proj_qkvz.weight.0")
+    apart = (".kv_b_proj.weight.0", ".in_proj_qkvz.weight.0", ".query_key_value.weight.0")
     for name in [name.removesuffix(".0") for name in tensors if name.endswith(apart)]:
         n_part = sum(other.startswith(name + ".") for other in tensors)
         tensors[name] = np.concatenate([tensors.pop(f"{name}.{i}") for i in range(n_part)])

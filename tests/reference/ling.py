@@ -1,12 +1,12 @@
-"""Ling 2.0 (arXiv:2510.22115), its linear models (arXiv:2510.19338) and Ling 2.5 in float64, by the published code of
-inclusionAI; `model` is families.Reference."""
+"""Ling 1 (arXiv:2503.05139), 2.0 (arXiv:2510.22115), its linear models (arXiv:2510.19338) and Ling 2.5 in float64, by
+the published code of inclusionAI; `model` is families.Reference."""
 
 import math
 from typing import Any
 
 import numpy as np
 from reference.attention import attention, rope
-from reference.experts import mixture
+from reference.experts import mixture, softmax
 from reference.kimi import latent_attention
 from reference.minimax import lightning
 from reference.recurrent import F64, sigmoid
@@ -27,7 +27,11 @@ def ling(model: Any, ids: list[int]) -> F64:
         else:
             x = x + softmax_attention(model, h, mixer)
         x = x + feed_forward(model, model.norm(x, p + "post_attention_layernorm"), p + "mlp.", i)
-    return model.head(model.norm(x, "model.norm"), "model.word_embeddings.weight")
+    x = model.norm(x, "model.norm")
+    if model.c.get("norm_head"):
+        matrix = model.t["lm_head.weight"]
+        return x @ (matrix / np.maximum(np.linalg.norm(matrix, axis=0), 1e-7)).T
+    return model.head(x, "model.word_embeddings.weight")
 
 
 def is_lightning(c: dict[str, Any], i: int) -> bool:
@@ -42,14 +46,19 @@ def heads(model: Any, x: F64, p: str, n_kv: int) -> tuple[F64, F64, F64]:
     c, pos = model.c, np.arange(len(x))
     n_head = c["num_attention_heads"]
     d = c.get("head_dim") or c["hidden_size"] // n_head
-    qkv = model.linear(x, p + "query_key_value").reshape(len(x), n_head + 2 * n_kv, d)
+    if (
+        p + "query_key_value.weight.0" in model.t
+    ):  # random checkpoints hold the parts into which the converter splits it
+        qkv = np.concatenate([x @ model.t[f"{p}query_key_value.weight.{part}"].T for part in range(3)], 1)
+    else:
+        qkv = model.linear(x, p + "query_key_value")
+    qkv = qkv.reshape(len(x), n_head + 2 * n_kv, d)
     q, k, v = qkv[:, :n_head], qkv[:, n_head : n_head + n_kv], qkv[:, n_head + n_kv :]
     n_rot = int(d * model.part)
     factors, magnitude = scaling(c, n_rot, model.theta, len(x))
-    q, k = (
-        rope(model.norm(y, f"{p}{name}_layernorm"), pos, n_rot, model.theta, 1.0, factors, True, magnitude)
-        for y, name in ((q, "query"), (k, "key"))
-    )
+    if p + "query_layernorm.weight" in model.t:
+        q, k = model.norm(q, p + "query_layernorm"), model.norm(k, p + "key_layernorm")
+    q, k = (rope(y, pos, n_rot, model.theta, 1.0, factors, True, magnitude) for y in (q, k))
     return q, k, v
 
 
@@ -82,13 +91,14 @@ def feed_forward(model: Any, x: F64, m: str, i: int) -> F64:
     c = model.c
     if i < c["first_k_dense_replace"]:
         return model.gated(x, m)
+    logits, bias = model.linear(x, m + "gate"), model.t.get(m + "gate.expert_bias")
     y = mixture(
         x,
-        sigmoid(model.linear(x, m + "gate")),
-        model.t[m + "gate.expert_bias"],
+        softmax(logits) if bias is None else sigmoid(logits),
+        0.0 if bias is None else bias,
         c["num_experts_per_tok"],
         lambda one, e: model.gated(one, f"{m}experts.{e}."),
-        True,
+        c.get("norm_topk_prob", True),
         (c["n_group"], c["topk_group"]),
     )
     return y * c["routed_scaling_factor"] + model.gated(x, m + "shared_experts.")
