@@ -57,6 +57,8 @@ _HOMES = {
     "llama4": "llama4.Llama4",
     "mamba": "mamba.Mamba",
     "mamba2": "mamba2.Mamba2",
+    "minicpm": "minicpm.MiniCpm",
+    "minicpm-sala": "minicpm.MiniCpmSala",
     "minimax-01": "minimax.MiniMax",
     "mistral3": "mistral3.Mistral3",
     "nemotron": "nemotron.Nemotron",

@@ -22,6 +22,7 @@ class Gate(Enum):
 
     HEADS = "a number for each head"
     VALUES = "a number for each value of each head"
+    MATRIX = "the same, from a matrix of their own where VALUES are computed with the queries"
 
 
 class Layer(Protocol):

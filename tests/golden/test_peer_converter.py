@@ -220,7 +220,12 @@ REASONS = [
     ("phimoe", r"phimoe\.rope\.scaling\.type", 0, "left out there; the tensors of factors say it"),
     ("phimoe", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("arcee|nemotron$", r"\w+\.attention\.(key|value)_length", 0, "there always; readers take the quotient anyway"),
-    ("-nemotron$", r"tokenizer\.ggml\.(bos|eos|unknown|padding)_token_id", 0, "there fixed, or of absent settings"),
+    (
+        "-(nemotron|minicpm)$",
+        r"tokenizer\.ggml\.(bos|eos|unknown|padding)_token_id",
+        0,
+        "there fixed, or of absent settings",
+    ),
     (
         "phimoe|-gemma$",
         r"tokenizer\.ggml\.(bos|eos)_token_id",
@@ -372,7 +377,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         shutil.copyfile(file, checkpoint / file.name)
     if name.startswith("gemma4"):
         _write_gemma_tokenizer(checkpoint, shared / "gemma4")
-    if name in ("phimoe", "nemotron", "gemma"):  # it reads only tokenizer.model for these
+    if name in ("phimoe", "nemotron", "gemma", "minicpm"):  # it reads only tokenizer.model for these
         for file in checkpoint.glob("*token*"):
             file.unlink()
         shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
