@@ -164,6 +164,7 @@ HEADS = {
     "glm4-moe-mtp": "glm4_moe",
     "glm4-moe-mtp-shared": "glm4_moe",
     "bailing-hybrid-mtp": "bailing_moe_v3",
+    "bailingmoe2-mtp": "bailing_moe_v2",
 }
 LING = {
     "architectures": ["BailingMoeV3ForCausalLM"],
@@ -343,7 +344,8 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
     yield "qwen3-reranker", qwen3_reranker(folder, tokenizer.parents[1]), "f16"
     for name, kind in HEADS.items():
         config, shapes = random_heads.WITH_HEADS[name]
-        more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind.startswith("bailing") else {})}
+        more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind == "bailing_moe_v3" else {})}
+        more |= RANDOM.get(name.removesuffix("-mtp"), {}) if kind == "bailing_moe_v2" else {}
         checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}", shapes)
         for file in tokenizer.glob("*token*.json"):
             shutil.copyfile(file, checkpoint / file.name)

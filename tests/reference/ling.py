@@ -26,7 +26,7 @@ def ling(model: Any, ids: list[int]) -> F64:
             x = x + latent_attention(model, h, mixer, model.theta ** (-np.arange(0, n, 2) / n))
         else:
             x = x + softmax_attention(model, h, mixer)
-        x = x + feed_forward(model, model.norm(x, p + "post_attention_layernorm"), p + "mlp.", i)
+        x = x + feed_forward(model, model.norm(x, p + "post_attention_layernorm"), p + "mlp.")
     x = model.norm(x, "model.norm")
     if model.c.get("norm_head"):
         matrix = model.t["lm_head.weight"]
@@ -87,9 +87,9 @@ def slopes(n: int) -> list[float]:
     return slopes(low) + slopes(2 * low)[0::2][: n - low]
 
 
-def feed_forward(model: Any, x: F64, m: str, i: int) -> F64:
+def feed_forward(model: Any, x: F64, m: str) -> F64:
     c = model.c
-    if i < c["first_k_dense_replace"]:
+    if m + "gate.weight" not in model.t:
         return model.gated(x, m)
     logits, bias = model.linear(x, m + "gate"), model.t.get(m + "gate.expert_bias")
     y = mixture(
