@@ -88,7 +88,7 @@ class MiniCpmSala(MiniCpm):
     lightning: tuple[bool, ...] = ()  # per layer
     turned: tuple[bool, ...] = ()  # per layer, whether it has RoPE
     normed: bool = True  # queries and keys of lightning attention
-    normed_after: bool = False  # what it returns
+    normed_after: bool = False  # its results
     gates: tuple[bool, bool] = (False, False)  # of lightning attention, and of attention
     lightning_scale: float = 0.0
 

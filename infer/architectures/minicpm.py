@@ -50,7 +50,7 @@ class MiniCpmSala(MiniCpm):
             n_group, sizes = int(p + "norm_2.weight" in w), (i, h.n_embd, h.n_head, d_head)
             attention = RotaryLightning(*sizes, rope, norm, n_group, h.eps, h.lightning_scale, gated=gated)
         elif gated:
-            attention = replace(attention, gate=Gate.MATRIX)  # type: ignore[type-var]
+            attention = replace(attention, gate=Gate.APART)  # type: ignore[type-var]
         yield name, attention
         yield after
 

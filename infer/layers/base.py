@@ -22,7 +22,7 @@ class Gate(Enum):
 
     HEADS = "a number for each head"
     VALUES = "a number for each value of each head"
-    MATRIX = "the same, from a matrix of their own where VALUES are computed with the queries"
+    APART = "the same, from a matrix of their own where queries and gates usually share one"
 
 
 class Layer(Protocol):
