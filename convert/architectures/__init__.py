@@ -3,7 +3,7 @@
 from .apertus import Apertus
 from .arcee import Arcee
 from .bailingmoe import BailingMoe
-from .bailingmoe2 import BailingLinear, BailingMoe2
+from .bailingmoe2 import BailingLinear, BailingMoe2, SarvamMoe
 from .bailingmoe2_5 import BailingMoe25
 from .bailingmoe3 import BailingMoe3
 from .bert import Bert, BertClassifier, Roberta, RobertaClassifier
@@ -80,7 +80,8 @@ FAMILIES: tuple[type[Family], ...] = (
     Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle,
     Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
     Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
-    RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm,
+    RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe,
+    SeedOss, SmolLM3, SmolVlm, StableLm,
     StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides

@@ -2,14 +2,17 @@
 attention with RoPE. arXiv:2510.22115, arXiv:2510.19338"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+import numpy as np
 
 from hybrid.quant.ggml.families.bailingmoe2 import BailingLinearHparams
 from hybrid.quant.ggml.families.glm4_moe import Glm4MoeHparams
 
 from ..checkpoint import Config
-from .blocks import MAX_LAYERS, Heads, read_layers, routed_experts, swiglu
+from ..transforms import Transform
+from .blocks import MAX_LAYERS, Heads, read_layers, read_turned, routed_experts, swiglu
 from .dots1 import ROUTED
 from .experts import read_expert_groups
 from .family import Family, Row, row
@@ -30,7 +33,7 @@ class BailingMoe2(Glm4Moe):
     hparams: ClassVar[type[Any]] = Glm4MoeHparams
     order = f"{LING} .vocab_size n_ahead?"
     embedding = "model.word_embeddings.weight"
-    pre = ("bailingmoe2", "bailingmoe")
+    pre: ClassVar[tuple[str, ...]] = ("bailingmoe2", "bailingmoe")
     without_effect: ClassVar[Mapping[str, str]] = {
         **HEADS,
         **dict.fromkeys(("mtp_loss_scaling_factor", "output_dropout", "seq_aux"), "only training"),
@@ -39,6 +42,9 @@ class BailingMoe2(Glm4Moe):
         "use_rmsnorm": "all norms are RMS norms",
     }
     usual_ctx, usual_eps, usual_theta = 32768, 1e-6, 6e5
+    usual_dense = 0
+    routed: ClassVar[tuple[str, ...]] = ("num_experts",)  # spellings
+    shared: ClassVar[tuple[str, ...]] = ("num_shared_experts",)
     norms: ClassVar[dict[str, str]] = Llama.norms
     head_norm = ("final_layernorm.weight", "layer_output_norm.weight")
 
@@ -51,16 +57,16 @@ class BailingMoe2(Glm4Moe):
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
         expect_usual(config)
-        n_expert, n_ff = config.integer("num_experts", maximum=4096), config.integer("moe_intermediate_size")
+        n_expert, n_ff = config.integer(*cls.routed, maximum=4096), config.integer("moe_intermediate_size")
         config.expects("moe_shared_expert_intermediate_size", n_ff)
         n_used = config.integer("num_experts_per_tok", minimum=2, maximum=n_expert)
         return {
-            "n_dense": config.integer("first_k_dense_replace", default=0, minimum=0, maximum=MAX_LAYERS),
+            "n_dense": config.integer("first_k_dense_replace", default=cls.usual_dense, minimum=0, maximum=MAX_LAYERS),
             "n_expert": n_expert,
             "n_expert_used": n_used,
             "groups": read_expert_groups(config, n_expert, n_used),
             "n_ff_expert": n_ff,
-            "n_shared": config.integer("num_shared_experts"),
+            "n_shared": config.integer(*cls.shared),
             "weights_norm": True,
             "weights_scale": config.number("routed_scaling_factor", default=2.5),
             "normed": True,
@@ -83,6 +89,43 @@ class BailingMoe2(Glm4Moe):
         else:
             sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
             yield from routed_experts(hf, blk, *sizes, "gate.expert_bias")
+
+
+@dataclass(frozen=True)
+class SarvamMoe(BailingMoe2):
+    """One model of Sarvam 30B: RoPE rotates whole heads. Of sarvamai."""
+
+    architectures = ("SarvamMoEForCausalLM",)
+    pre = ()
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **BailingMoe2.without_effect,
+        "num_mtp_layers": HEADS["num_mtp_layers"],
+    }
+    usual_ctx, usual_theta = 131072, 8e6
+    usual_dense = 1
+    usual_head = 64
+    routed = ("n_routed_experts", "num_experts", "num_local_experts")
+    shared = ("n_shared_experts", "num_shared_experts")
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        config.expects("attention_bias", False)
+        return read_turned(config, heads.d_head, 1.0, heads.named(config))
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        for each in super().feed_forward(hf, blk, i):
+            is_bias = each.target.endswith("exp_probs_b.bias")
+            yield replace(each, transform=_without_mean(self.n_expert)) if is_bias else each
+
+
+def _without_mean(n: int) -> Transform:
+    """Subtracts the mean of n values, as llama.cpp's converter does: no choice of experts changes."""
+
+    def apply(x: np.ndarray, _: int) -> np.ndarray:
+        centered: np.ndarray = x - x.mean(dtype=np.float32)
+        return centered
+
+    return Transform("less the mean", apply, arithmetic=True, unit=n)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Glm4Moe(Dots1):
     architectures: ClassVar[tuple[str, ...]] = ("Glm4MoeForCausalLM",)
     hparams = Glm4MoeHparams
     order = f"{LLAMA} n_rot {ROUTED} n_ahead?"
-    pre = ("glm4", "chatglm-bpe")
+    pre: ClassVar[tuple[str, ...]] = ("glm4", "chatglm-bpe")
     conditional: ClassVar[Mapping[str, str]] = Llama.conditional
     without_effect: ClassVar[Mapping[str, str]] = HEADS
     usual_ctx, usual_eps = 131072, 1e-5

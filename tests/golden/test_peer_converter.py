@@ -211,6 +211,7 @@ REASONS = [
     ("", r"blk\.\d+\.ssm_a", 2e-7, "-exp(A_log) in f64, rounded once"),
     ("falcon-h1", r"blk\.\d+\.(ssm_in|attn_.|ffn_gate)\.weight", 4e-3, "multiplied in f64, rounded once"),
     ("falcon-h1", r"output\.weight|general\.size_label", 0, "tied, but with multipliers of its own: the file has both"),
+    ("sarvam", r"blk\.\d+\.exp_probs_b\.bias", 1e-6, "less their mean, a sum in another order"),
     ("bamba", r"blk\.\d+\.attn_[qk]\.weight", 2, "there the rows of a head are reordered as if all of it turned"),
     ("minimax", r"hybrid\.lightning\.norm_rms_epsilon", 0, "no key of llama.cpp's: there the epsilon of the others"),
     ("minimax", r"minimax-01\.attention\.recurrent_layers", 0, "read but not written there: right for every 8th alone"),
