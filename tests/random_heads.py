@@ -61,6 +61,13 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         config := random_checkpoints.CONFIGS["bailing-hybrid"] | {"num_nextn_predict_layers": 1},
         _numbered(config, "final_layernorm.weight"),
     ),
+    **{
+        name + "-mtp": (
+            config := random_checkpoints.CONFIGS[name] | {"num_nextn_predict_layers": 1},
+            _numbered(config, "final_layernorm.weight"),
+        )
+        for name in ("bailingmoe2", "bailingmoe-linear", "bailingmoe2-5")
+    },
     "deepseek-v3-mtp": (
         config := random_checkpoints.CONFIGS["deepseek-v3"] | {"num_nextn_predict_layers": 1},
         _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),

@@ -35,6 +35,7 @@ SHARED = {
         "heads": "parts",
         "latent": "latent attention",
         "layer_ropes": "positions",
+        "lightning": "decays of lightning attention",
         "ngrams": "embeddings of n-grams",
         "rope": "positions",
         "ungated": "parts",

@@ -2,6 +2,9 @@
 
 from .apertus import Apertus
 from .arcee import Arcee
+from .bailingmoe import BailingMoe
+from .bailingmoe2 import BailingLinear, BailingMoe2, SarvamMoe
+from .bailingmoe2_5 import BailingMoe25
 from .bailingmoe3 import BailingMoe3
 from .bert import Bert, BertClassifier, Roberta, RobertaClassifier
 from .cohere2 import Cohere2
@@ -36,11 +39,12 @@ from .llama import Llama, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
+from .minicpm import MiniCpm, MiniCpmSala
 from .minimax import MiniMax
 from .mistral3 import Mistral3
 from .modern_bert import ModernBert, ModernBertClassifier
 from .nemotron import Nemotron
-from .nemotron_h import NemotronH, NemotronHMoe
+from .nemotron_h import NemotronH, NemotronHMoe, NemotronHPuzzle
 from .olmo import Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
@@ -66,14 +70,18 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
+    Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25,
+    BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
     GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl,
-    Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, ModernBert, ModernBertClassifier,
-    Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
+    Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2,
+    MiniCpm, MiniCpmSala, MiniMax, Mistral, Mistral3, Mixtral, ModernBert, ModernBertClassifier,
+    Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle,
+    Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
     Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
-    RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm,
+    RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe,
+    SeedOss, SmolLM3, SmolVlm, StableLm,
     StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides

@@ -29,7 +29,7 @@ class DeepSeekV2(Decoder):
 
     arch = "deepseek2"
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV2ForCausalLM",)
-    hparams = DeepSeek2Hparams
+    hparams: ClassVar[type[Any]] = DeepSeek2Hparams
     order = (
         f"{SIZES} freq_base eps n_expert_used {GROUPS} gating .general.file_type n_dense .vocab_size {LATENT} "
         ".attention.value_length n_ff_expert n_expert n_shared weights_scale weights_norm? rope_type factor original "
@@ -164,15 +164,18 @@ class DeepSeekV2(Decoder):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
-            yield from self.latent.rows(hf + "self_attn.", blk, n, self.n_head, "o_proj.weight")
+            yield from self.mixer(hf, blk, i)
             if i < self.n_dense:
                 yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
             else:
-                yield from self._experts(hf + "mlp.", blk)
+                sizes = self.n_expert, n, self.n_ff_expert, self.n_shared
+                yield from routed_experts(hf + "mlp.", blk, *sizes, self.bias if self.scoring == "sigmoid" else "")
 
-    def _experts(self, hf: str, blk: str) -> Iterator[Row]:
-        sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
-        yield from routed_experts(hf, blk, *sizes, "gate.e_score_correction_bias" if self.scoring == "sigmoid" else "")
+    bias: ClassVar[str] = "gate.e_score_correction_bias"  # of the choice of experts
+
+    def mixer(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        """Tensors of the attention of layer i."""
+        yield from self.latent.rows(hf + "self_attn.", blk, self.n_embd, self.n_head, "o_proj.weight")
 
 
 @dataclass(frozen=True)

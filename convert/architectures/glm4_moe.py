@@ -20,10 +20,10 @@ class Glm4Moe(Dots1):
     """One model of GLM-4.5, 4.6 or 4.7. Heads that guess tokens are numbered after the layers."""
 
     arch = "glm4moe"
-    architectures = ("Glm4MoeForCausalLM",)
+    architectures: ClassVar[tuple[str, ...]] = ("Glm4MoeForCausalLM",)
     hparams = Glm4MoeHparams
     order = f"{LLAMA} n_rot {ROUTED} n_ahead?"
-    pre = ("glm4", "chatglm-bpe")
+    pre: ClassVar[tuple[str, ...]] = ("glm4", "chatglm-bpe")
     conditional: ClassVar[Mapping[str, str]] = Llama.conditional
     without_effect: ClassVar[Mapping[str, str]] = HEADS
     usual_ctx, usual_eps = 131072, 1e-5
@@ -33,6 +33,8 @@ class Glm4Moe(Dots1):
         "post_attention_layernorm": "post_attention_norm",
     }
 
+    head_norm: ClassVar[tuple[str, ...]] = ()  # of a head, in the checkpoint and in GGUF; empty: as in DeepSeek-V3
+
     normed: bool  # queries and keys
     qkv_bias: bool
     heads_ahead: tuple[Head, ...] = ()
@@ -40,7 +42,7 @@ class Glm4Moe(Dots1):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         model = super().read(config, shapes)
-        return replace(model, heads_ahead=numbered_heads(shapes, model.n_layer))
+        return replace(model, heads_ahead=numbered_heads(shapes, model.n_layer, *cls.head_norm))
 
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:

@@ -8,7 +8,7 @@ from hybrid.quant.ggml.families.nemotron_h import NemotronHHparams
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import HEAD_SIZE, SIZES, Heads, read_kinds, stacked_experts
+from .blocks import HEAD_SIZE, MAX_LAYERS, SIZES, Heads, read_kinds, stacked_experts
 from .experts import GROUPS, read_expert_groups
 from .family import Family, Row, Shapes, row, vocabulary_rows
 from .heads import Head
@@ -186,13 +186,13 @@ class NemotronH(Family):
             elif kind == "mlp":
                 yield from self._up_and_down(hf, blk, self.n_ff)
             else:
-                yield from self._experts(hf, blk)
+                yield from self._experts(hf, blk, self.expert_width(i))
         for i, head in enumerate(self.heads_ahead):
             blk = f"blk.{len(self.kinds) + i}."
             yield row("mtp.layers.0.norm.weight", blk + "attn_norm.weight", n)
             yield from self._attention("mtp.layers.0.mixer.", blk)
             yield row("mtp.layers.1.norm.weight", blk + "post_attention_norm.weight", n)
-            yield from self._experts("mtp.layers.1.mixer.", blk)
+            yield from self._experts("mtp.layers.1.mixer.", blk, self.n_ff_expert)
             yield from head.rows(blk, n, self.n_vocab)
 
     def _attention(self, hf: str, blk: str) -> Iterator[Row]:
@@ -200,12 +200,16 @@ class NemotronH(Family):
         turned = interleave_rope(self.heads.d_head) if self.heads.d_head % 2 == 0 else None
         yield from self.heads.rows(hf, blk, self.n_embd, turned)
 
-    def _experts(self, hf: str, blk: str) -> Iterator[Row]:
+    def expert_width(self, i: int) -> int:
+        """The width of an expert of layer i."""
+        return self.n_ff_expert
+
+    def _experts(self, hf: str, blk: str, n_ff: int) -> Iterator[Row]:
         n, n_in = self.n_embd, self.n_latent or self.n_embd
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
         yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
         names = (("down", "down_proj"), ("up", "up_proj"))
-        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n_in, self.n_ff_expert, names)
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, n_in, n_ff, names)
         yield from self._up_and_down(hf + "shared_experts.", blk, self.n_ff_shared, "_shexp")
         if self.n_latent:
             yield from self._linear(hf + "fc1_latent_proj", blk + "ffn_latent_down", n_in, n)
@@ -232,6 +236,71 @@ class NemotronHMoe(NemotronH):
         f".rope.dimension_count=heads/d_head {SSM} .rope.scaling.finetuned {HEAD_SIZE} n_ff_expert n_ff_shared "
         ".expert_shared_count=n_shared weights_norm weights_scale n_latent? n_ahead?"
     )
+
+
+@dataclass(frozen=True)
+class NemotronHPuzzle(NemotronHMoe):
+    """One model of Nemotron 3 Puzzle: experts have a width and a number per token of their own in every layer.
+    arXiv:2411.19146"""
+
+    architectures = ("NemotronHPuzzleForCausalLM",)
+    conditional: ClassVar[Mapping[str, str]] = {
+        key: NemotronHMoe.conditional[key]
+        for key in NemotronHMoe.conditional
+        if key not in ("moe_intermediate_size", "num_experts_per_tok")
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **NemotronHMoe.without_effect,
+        **dict.fromkeys(
+            ("layers_block_type", "hybrid_override_pattern", "moe_intermediate_size", "num_experts_per_tok"),
+            "block_configs says it layer by layer",
+        ),
+        "mtp_block_configs": "only heads that guess tokens ahead, which are left out",
+    }
+
+    blocks: tuple[tuple[int, int], ...]  # per layer, width of an expert and experts of a token; 0, 0: no experts
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        kinds, blocks = _read_blocks(config)
+        if "moe" not in kinds:
+            raise config.wrong("block_configs", "a layer with experts")
+        widest, most = (max(each) for each in zip(*blocks, strict=True))
+        of_all = {"layers_block_type": kinds, "moe_intermediate_size": widest, "num_experts_per_tok": most}
+        model = super().read(Config(of_all, config.where, config.looked, config.prefixes).over(config), {})
+        same = {**vars(model), "n_vocab": vocabulary_rows(config, shapes, "backbone.embeddings.weight")}
+        return cls(**same, blocks=tuple(blocks))
+
+    def values(self) -> dict[str, Any]:
+        widths, used = (list(each) for each in zip(*self.blocks, strict=True))
+        n_ff = [self.n_ff if kind == "mlp" else width for kind, width in zip(self.kinds, widths, strict=True)]
+        return {**super().values(), "n_ff": n_ff, "n_ff_expert": widths, "n_expert_used": used}
+
+    def expert_width(self, i: int) -> int:
+        return self.blocks[i][0]
+
+    def canonical(self, name: str) -> str:
+        # of the first checkpoints
+        return super().canonical(name.replace(".e_score_correction.bias", ".e_score_correction_bias"))
+
+
+def _read_blocks(config: Config) -> tuple[list[str], list[tuple[int, int]]]:
+    """Kinds of layers, and for each the width of its experts and the number for a token."""
+    found = config.get("block_configs")
+    if not isinstance(found, list) or not 0 < len(found) <= MAX_LAYERS or not all(type(x) is dict for x in found):
+        raise config.wrong("block_configs", "an object for every layer")
+    kinds, blocks = [], []
+    for i, each in enumerate(found):
+        block = Config(each, f"{config.where}: block_configs[{i}]")
+        kinds.append(block.string("block_type"))
+        if kinds[-1] not in KINDS:
+            raise block.wrong("block_type", "mamba, attention, moe or mlp")
+        block.expects("n_routed_experts", config.get("n_routed_experts"))
+        experts = KINDS[kinds[-1]] == "moe"
+        width, used = (block.integer(key) if experts else 0 for key in ("moe_intermediate_size", "num_experts_per_tok"))
+        blocks.append((width, used))
+        block.refuse_unread(())
+    return kinds, blocks
 
 
 def read_heads(shapes: Shapes) -> tuple[Head, ...]:

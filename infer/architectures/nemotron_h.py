@@ -8,9 +8,10 @@ from ..kernels.rows.moe import Scoring
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import FeedForward, LatentExperts, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size, mamba2
-from .experts import groups_of, router_of
+from .experts import groups_of
 
 
 class NemotronH(Family):
@@ -33,9 +34,10 @@ class NemotronH(Family):
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
             return FeedForward(i, h.n_embd, h.n_ff[i])
         groups = groups_of(h.n_expert_group, h.n_expert_group_used)
-        router = router_of(h, scoring=Scoring.SIGMOID, groups=groups)
+        scale, scoring = h.weights_scale or 1.0, Scoring.SIGMOID
+        router = Router(h.n_expert, h.n_expert_used[i], h.weights_norm, scoring, scale=scale, groups=groups)
         latent = LatentExperts(h.n_latent) if h.n_latent else None
-        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert or h.n_ff[i], router, gated=False, latent=latent)
+        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert[i] or h.n_ff[i], router, gated=False, latent=latent)
         return Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
 
 

@@ -137,6 +137,8 @@ class HybridMemory:
             return "learned positions, which affect everything in its memory"
         if self.attention.row_specs:
             return "rows in memory that stand for groups of tokens, counted from the beginning of the text"
+        if any(spec.turned for spec in self.recurrent.specs):
+            return "states with rotated keys, which stay at their positions"
         return ""
 
     @property

@@ -25,8 +25,9 @@ class RecurrentSpec:
     The convolution keeps d_conv - 1 inputs of n_channel channels, the scan n_head x n_lane x depth (see
     kernels/recurrent/states.py). A layer without a scan has no heads.
 
-    mixer  the kind of the layer, in words
-    part   name of this state, where a layer keeps several
+    mixer   the kind of the layer, in words
+    part    name of this state, where a layer keeps several
+    turned  keys in it are rotated by their positions
     """
 
     layer: int
@@ -37,6 +38,7 @@ class RecurrentSpec:
     depth: int = 0
     mixer: str = "recurrent"
     part: str = ""
+    turned: bool = False
 
     @property
     def key(self) -> Key:

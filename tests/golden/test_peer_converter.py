@@ -64,6 +64,7 @@ HEADS = {
     "glm4-moe-mtp": "glm4_moe",
     "glm4-moe-mtp-shared": "glm4_moe",
     "bailing-hybrid-mtp": "bailing_moe_v3",
+    "bailingmoe2-mtp": "bailing_moe_v2",
 }
 LING = {
     "architectures": ["BailingMoeV3ForCausalLM"],
@@ -110,6 +111,7 @@ REASONS = [
     ("", r"blk\.\d+\.ssm_a", 2e-7, "-exp(A_log) in f64, rounded once"),
     ("falcon-h1", r"blk\.\d+\.(ssm_in|attn_.|ffn_gate)\.weight", 4e-3, "multiplied in f64, rounded once"),
     ("falcon-h1", r"output\.weight|general\.size_label", 0, "tied, but with multipliers of its own: the file has both"),
+    ("sarvam", r"blk\.\d+\.exp_probs_b\.bias", 1e-6, "less their mean, a sum in another order"),
     ("bamba", r"blk\.\d+\.attn_[qk]\.weight", 2, "there the rows of a head are reordered as if all of it turned"),
     ("minimax", r"hybrid\.lightning\.norm_rms_epsilon", 0, "no key of llama.cpp's: there the epsilon of the others"),
     ("minimax", r"minimax-01\.attention\.recurrent_layers", 0, "read but not written there: right for every 8th alone"),
@@ -120,7 +122,12 @@ REASONS = [
     ("phimoe", r"phimoe\.rope\.scaling\.type", 0, "left out there; the tensors of factors say it"),
     ("phimoe", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("arcee|nemotron$", r"\w+\.attention\.(key|value)_length", 0, "there always; readers take the quotient anyway"),
-    ("-nemotron$", r"tokenizer\.ggml\.(bos|eos|unknown|padding)_token_id", 0, "there fixed, or of absent settings"),
+    (
+        "-(nemotron|minicpm)$",
+        r"tokenizer\.ggml\.(bos|eos|unknown|padding)_token_id",
+        0,
+        "there fixed, or of absent settings",
+    ),
     (
         "phimoe|-gemma$",
         r"tokenizer\.ggml\.(bos|eos)_token_id",
@@ -238,7 +245,8 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
     yield "qwen3-reranker", qwen3_reranker(folder, tokenizer.parents[1]), "f16"
     for name, kind in HEADS.items():
         config, shapes = random_heads.WITH_HEADS[name]
-        more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind.startswith("bailing") else {})}
+        more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind == "bailing_moe_v3" else {})}
+        more |= RANDOM.get(name.removesuffix("-mtp"), {}) if kind == "bailing_moe_v2" else {}
         checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}", shapes)
         for file in tokenizer.glob("*token*.json"):
             shutil.copyfile(file, checkpoint / file.name)
@@ -272,7 +280,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         shutil.copyfile(file, checkpoint / file.name)
     if name.startswith("gemma4"):
         _write_gemma_tokenizer(checkpoint, shared / "gemma4")
-    if name in ("phimoe", "nemotron", "gemma"):  # it reads only tokenizer.model for these
+    if name in ("phimoe", "nemotron", "gemma", "minicpm"):  # it reads only tokenizer.model for these
         for file in checkpoint.glob("*token*"):
             file.unlink()
         shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
@@ -284,7 +292,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         mxfp4_checkpoints.publish_deepseek4(checkpoint)
     if name == "openelm":
         _join_halves(checkpoint / "model.safetensors")
-    if name.startswith(("deepseek-", "kimi-k3")):
+    if name.startswith(("deepseek-", "kimi-k3", "bailingmoe")):
         _join_heads(checkpoint / "model.safetensors")
     return checkpoint
 
@@ -311,7 +319,7 @@ def _join_halves(path: Path) -> None:
 def _join_heads(path: Path) -> None:
     """They also have keys and values of every head apart, and pieces of a delta rule's projections; join them."""
     tensors = load_file(path)
-    apart = (".kv_b_proj.weight.0", ".in_proj_qkvz.weight.0")
+    apart = (".kv_b_proj.weight.0", ".in_proj_qkvz.weight.0", ".query_key_value.weight.0")
     for name in [name.removesuffix(".0") for name in tensors if name.endswith(apart)]:
         n_part = sum(other.startswith(name + ".") for other in tensors)
         tensors[name] = np.concatenate([tensors.pop(f"{name}.{i}") for i in range(n_part)])

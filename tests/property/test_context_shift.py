@@ -46,8 +46,10 @@ def test_attention_knows_distances_alone(family: str, random_model: Callable[...
     with LoadedModel.load(path, n_ctx=256, n_seq_max=2, precision="exact") as model:
         seq, ids, more = model.sequence(), tokens(90), tokens(20, 4)
         seq.prefill(ids)
-        if family in LEARNED or model.memory.attention.row_specs:
-            why = "learned positions" if family in LEARNED else "rows in memory that stand for groups of tokens"
+        turned = any(spec.turned for spec in model.memory.recurrent.specs)
+        if family in LEARNED or model.memory.attention.row_specs or turned:
+            why = "states with rotated keys" if turned else "rows in memory that stand for groups of tokens"
+            why = "learned positions" if family in LEARNED else why
             with pytest.raises(UsageError, match=f"its model has {why}"):
                 seq_add(model.memory, seq.slot, 0, -1, 50)
             with pytest.raises(UsageError, match=rf"\({model.arch}\) has {why}"):

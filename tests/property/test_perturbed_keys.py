@@ -23,7 +23,7 @@ from hybrid.quant.rewrite import set_value
 Keys = dict[str, Any]
 # Keys that a family reads and that change nothing in some of its models: in which, by the model's keys and tensors.
 WITHOUT_EFFECT: dict[str, Callable[[Keys, str], bool]] = {
-    r"context_length": lambda keys, tensors: True,  # a limit
+    r"context_length|hybrid\.attention\.dense_length": lambda keys, tensors: True,  # limits
     r"rope\.scaling\.(original_context_length|yarn_.*|factor)": lambda keys, tensors: (
         keys.get("rope.scaling.type") not in ("yarn", "longrope") or keys.get("rope.scaling.factor", 1) < 10
     ),

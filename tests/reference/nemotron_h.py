@@ -7,13 +7,18 @@ from reference.experts import mixture
 from reference.recurrent import F64, sigmoid
 
 KINDS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+PUZZLE = {"mamba": "linear_attention", "attention": "full_attention", "mlp": "mlp", "moe": "moe"}
 
 
 def nemotron_h(model: Any, ids: list[int]) -> F64:
     c, x = model.c, model.t["backbone.embeddings.weight"][ids]
-    kinds = c.get("layers_block_type") or [KINDS[letter] for letter in c["hybrid_override_pattern"]]
+    kinds = c.get("layers_block_type") or [KINDS[letter] for letter in c.get("hybrid_override_pattern", "")]
     parts = {"linear_attention": _mamba2, "full_attention": _attention, "mlp": _feed_forward, "moe": _experts}
+    blocks = c.get("block_configs")
+    kinds = [PUZZLE[block["block_type"]] for block in blocks] if blocks else kinds
     for i, kind in enumerate(kinds):
+        if blocks:
+            model.c = {**c, **blocks[i]}
         h = model.norm(x, f"backbone.layers.{i}.norm")
         x = x + parts[kind](model, h, f"backbone.layers.{i}.mixer.")
     return model.head(model.norm(x, "backbone.norm_f"), "backbone.embeddings.weight")
