@@ -53,6 +53,7 @@ _HOMES = {
     "llama4": "llama4.Llama4",
     "mamba": "mamba.Mamba",
     "mamba2": "mamba2.Mamba2",
+    "mellum": "mellum.Mellum",
     "minimax-01": "minimax.MiniMax",
     "mistral3": "mistral3.Mistral3",
     "nemotron": "nemotron.Nemotron",

@@ -28,6 +28,7 @@ class Switches:
                     logits: defaults if the config has none
     shared          the checkpoint's name of the shared expert
     plus            added to the weights of norms
+    apart           layers with a window have RoPE of their own, which is not scaled
     scaled          the embedding is multiplied with the root of its width, and gates use GELU
     absent          defaults of fields that configs lack
     """
@@ -45,6 +46,7 @@ class Switches:
     shared: str = "shared_experts"
     logit_scale: float = 1.0
     plus: float = 0.0
+    apart: bool = False
     scaled: bool = False
     absent: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,7 +61,7 @@ LLAMA3 = {
 }
 POST = ("post_attention_layernorm", "post_feedforward_layernorm")
 SWITCHES = {
-    "Olmo3ForCausalLM": Switches((), POST, "all", period=4, theta=5e5),
+    "Olmo3ForCausalLM": Switches((), POST, "all", period=4, theta=5e5, apart=True),
     "Qwen2MoeForCausalLM": Switches(shared="shared_expert"),
     "Glm4ForCausalLM": Switches(behind=("post_self_attn_layernorm", "post_mlp_layernorm"), neox=False, part=0.5),
     "SeedOssForCausalLM": Switches(),
@@ -88,9 +90,9 @@ SWITCHES = {
 }
 
 
-def plain(r: "Reference", ids: list[int]) -> F64:
-    """f64 [tok, vocabulary]"""
-    s = SWITCHES[r.c["architectures"][0]]
+def plain(r: "Reference", ids: list[int], s: Switches | None = None) -> F64:
+    """f64 [tok, vocabulary]. s: of a class that is not in SWITCHES."""
+    s = s or SWITCHES[r.c["architectures"][0]]
     c = r.c = {**s.absent, **r.c}
     r.eps = next(c[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_eps") if key in c)
     x = r.t["model.embed_tokens.weight"][ids] * (c["hidden_size"] ** 0.5 if s.scaled else 1.0)
@@ -98,26 +100,22 @@ def plain(r: "Reference", ids: list[int]) -> F64:
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
         if len(s.before) == 1:
-            h = _norm(r, x, p + s.before[0])
+            h = _norm(r, s, x, p + s.before[0])
             x = x + _attend(r, s, h, p, i) + _feed_forward(r, s, h, p, i)
             continue
         for n, part in enumerate(parts):
-            y = part(r, s, _norm(r, x, p + s.before[n]) if s.before else x, p, i)
-            x = x + (_norm(r, y, p + s.behind[n]) if s.behind[n] else y)
-    y = r.head(_norm(r, x, "model.norm"), "model.embed_tokens.weight") * c.get("logit_scale", s.logit_scale)
+            y = part(r, s, _norm(r, s, x, p + s.before[n]) if s.before else x, p, i)
+            x = x + (_norm(r, s, y, p + s.behind[n]) if s.behind[n] else y)
+    y = r.head(_norm(r, s, x, "model.norm"), "model.embed_tokens.weight") * c.get("logit_scale", s.logit_scale)
     return y + r.t.get("lm_head.bias", 0.0)
 
 
-def _norm(r: "Reference", x: F64, name: str) -> F64:
+def _norm(r: "Reference", s: Switches, x: F64, name: str) -> F64:
     """Layer norm if the config has an epsilon for it or the norm a bias; otherwise RMS norm."""
     if "layer_norm_eps" not in r.c and name + ".bias" not in r.t:
-        return r.norm(x, name, SWITCHES[r.c["architectures"][0]].plus)
+        return r.norm(x, name, s.plus)
     away = x - x.mean(-1, keepdims=True)
-    y = (
-        away
-        / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps)
-        * (r.t[name + ".weight"] + SWITCHES[r.c["architectures"][0]].plus)
-    )
+    y = away / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps) * (r.t[name + ".weight"] + s.plus)
     return y + r.t.get(name + ".bias", 0.0)
 
 
@@ -159,8 +157,8 @@ def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Calla
     c = r.c
     rope_of = c.get("rope_parameters") or c.get("rope_scaling") or {}
     kinds = rope_of if "full_attention" in rope_of else {"full_attention": rope_of}
-    one = kinds.get("sliding_attention", {}) if local and s.normed == "all" else kinds["full_attention"]
-    apart = local and s.normed == "all"  # OLMo 3: RoPE is not scaled in layers with a window
+    apart = local and s.apart
+    one = kinds.get("sliding_attention", {}) if apart else kinds["full_attention"]
     if rope_of.get("alpha"):
         theta = c["rope_theta"] * rope_of["alpha"] ** (d / (d - 2))
         return lambda x: rope(x, np.arange(len(x)), d, theta, neox=True)
