@@ -79,7 +79,7 @@ class LayerRopes(Keyed):
 
 
 ONLY_ROPE_PARAMETERS = dict.fromkeys(
-    ("rope_theta", "partial_rotary_factor"), "transformers takes those of rope_parameters alone"
+    ("rope_theta", "partial_rotary_factor"), "transformers takes them from rope_parameters alone"
 )
 
 

@@ -149,10 +149,14 @@ class Llama(Decoder):
                 yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
                 if self.norm_bias:
                     yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", n)
-            yield from self.attention(hf + "self_attn.", blk)
+            yield from self.layer_attention(hf + "self_attn.", blk, i)
             yield from self.feed_forward(hf + "mlp.", blk, i)
         for i, head in enumerate(self.heads_ahead, self.n_layer):
             yield from head.rows(f"blk.{i}.", n, self.n_vocab)
+
+    def layer_attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        """Tensors of the attention of layer i, of a family in which layers differ."""
+        yield from self.attention(hf, blk)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Tensors of the attention of a layer."""

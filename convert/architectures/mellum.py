@@ -21,7 +21,7 @@ class Mellum(Qwen3Moe):
 
     arch = "mellum"
     architectures = ("MellumForCausalLM",)
-    hparams = MellumHparams
+    hparams: ClassVar[type[Any]] = MellumHparams
     order = f"{LLAMA} freq_base_local=local_theta n_expert n_expert_used n_ff_expert weights_norm? window? local?"
     pre = ("mellum2",)
     dropped: ClassVar[tuple[str, ...]] = ("mtp.",)
@@ -68,10 +68,15 @@ class Mellum(Qwen3Moe):
             "n_expert": n_expert,
             "n_expert_used": config.integer("num_experts_per_tok", default=8, maximum=n_expert),
             "n_ff_expert": config.integer("moe_intermediate_size", default=896),
-            "moe": tuple(read_sparse(config, n_layer) if "mlp_layer_types" in config else [True] * n_layer),
+            "moe": tuple(cls.read_moe(config, n_layer)),
             "weights_norm": config.boolean("norm_topk_prob", default=True),
             **cls.read_local_rope(config, any(read_layer_types(config, n_layer) or ())),
         }
+
+    @classmethod
+    def read_moe(cls, config: Config, n_layer: int) -> list[bool]:
+        """Per layer, whether it has experts."""
+        return read_sparse(config, n_layer) if "mlp_layer_types" in config else [True] * n_layer
 
     @classmethod
     def read_local_rope(cls, config: Config, there: bool) -> dict[str, Any]:

@@ -135,6 +135,8 @@ def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     if s.normed == "turned":
         q, k = (r.norm(x, name) for x, name in zip((q, k), normed, strict=True))
     y = attention(q, k, v, np.arange(len(h)), d**-0.5, window)
+    if p + "g_proj.weight" in r.t:
+        y *= np.logaddexp(0, r.linear(h, p + "g_proj")).reshape(*y.shape[:2], -1)
     return r.linear(y.reshape(len(h), -1), p + "o_proj")
 
 
@@ -190,11 +192,13 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     scores, bias = softmax(r.linear(h, router)), 0.0
     if ernie:
         bias = r.t[m + "moe_statics.e_score_correction_bias"][0]
-    elif m + "gate.e_score_correction_bias" in r.t:
-        scores, bias = sigmoid(r.linear(h, m + "gate")), r.t[m + "gate.e_score_correction_bias"]
+    for name in ("gate", "experts"):
+        if f"{m}{name}.e_score_correction_bias" in r.t:
+            scores, bias = sigmoid(r.linear(h, m + "gate")), r.t[f"{m}{name}.e_score_correction_bias"]
     usual = c["architectures"][0] in ("Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM", "HunYuanMoEV1ForCausalLM")
     used = c["num_experts_per_tok"] if "num_experts_per_tok" in c else c["moe_k" if ernie else "moe_topk"]
-    y = c.get("routed_scaling_factor", 1.0) * mixture(
+    scale = c.get("routed_scaling_factor", c.get("moe_routed_scaling_factor", 1.0))
+    y = scale * mixture(
         h,
         scores,
         bias,
