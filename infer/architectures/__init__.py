@@ -57,6 +57,7 @@ _HOMES = {
     "mellum": "mellum.Mellum",
     "minimax-01": "minimax.MiniMax",
     "mistral3": "mistral3.Mistral3",
+    "muse-glimmer": "muse_glimmer.MuseGlimmer",
     "nemotron": "nemotron.Nemotron",
     "nemotron_h": "nemotron_h.NemotronH",
     "nemotron_h_moe": "nemotron_h.NemotronHMoe",

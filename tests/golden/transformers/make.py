@@ -84,6 +84,12 @@ TOWERS = {
         "out_hidden_size": 32,
         "projection_intermediate_size": 48,
     },
+    "MuseGlimmerForConditionalGeneration": {
+        "num_hidden_layers": 1,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    },
 }
 EVERY = 16  # every 16th logit is stored
 N_TOK = 40
@@ -174,7 +180,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
             output_loading_info=True,
         )
         report["missing_keys"] = {
-            name for name in report["missing_keys"] if not name.endswith(CONSTANTS) and ".visual." not in name
+            name for name in report["missing_keys"] if not name.endswith(CONSTANTS) and ".vis" not in name
         }
         unloaded = {key: names for key, names in report.items() if names}
         if unloaded:
