@@ -33,12 +33,13 @@ from .kimi_linear import KimiLinear
 from .laguna import Laguna
 from .lfm2 import Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl
 from .lfm3 import Lfm3, Lfm3Vl
-from .llama import Llama, Mistral, Mixtral, SmolVlm
+from .llama import Llama, Ministral, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .mellum import Mellum
 from .minimax import MiniMax
+from .minimax_m2 import MiniMaxM2
 from .mistral3 import Mistral3
 from .modern_bert import ModernBert, ModernBertClassifier
 from .muse_glimmer import MuseGlimmer
@@ -73,11 +74,11 @@ FAMILIES: tuple[type[Family], ...] = (
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
     GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Laguna, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe,
-    Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniMax, Mistral, Mistral3, Mixtral, ModernBert,
-    ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm,
-    Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe,
-    Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7,
-    SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3,
+    Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe,
+    OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier,
+    Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv6,
+    Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -14,7 +14,7 @@ from .family import Row, Shapes, row, text_part
 from .heads import Head
 from .rope import SCALING, RopeScaling, Rotation, original_context, read_kind, read_scaling
 from .unused_fields import ONLY_PICTURES, PICTURES
-from .windows import one_or_each, read_window, window_notes, window_values
+from .windows import one_or_each, read_layer_types, read_window, window_notes, window_values, windows_of
 
 # words of Family.order that these families begin with
 LLAMA = f"{SIZES} {SCALING} freq_base eps d_head? .attention.value_length=d_head? .general.file_type"
@@ -207,6 +207,20 @@ class Mistral(Llama):
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         return (read_window(config, 4096),) * n_layer
+
+
+@dataclass(frozen=True)
+class Ministral(Llama):
+    """One model of Ministral of 2024: a Mistral with the window on some layers, or on all."""
+
+    architectures = ("MinistralForCausalLM",)
+    usual_ctx = 131072
+    conditional: ClassVar[Mapping[str, str]] = {**Llama.conditional, "sliding_window": "where a layer has a window"}
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        window = read_window(config, 4096)
+        return windows_of(config, window, read_layer_types(config, n_layer) or [window > 0] * n_layer)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ _HOMES = {
     "mamba2": "mamba2.Mamba2",
     "mellum": "mellum.Mellum",
     "minimax-01": "minimax.MiniMax",
+    "minimax-m2": "minimax_m2.MiniMaxM2",
     "mistral3": "mistral3.Mistral3",
     "muse-glimmer": "muse_glimmer.MuseGlimmer",
     "nemotron": "nemotron.Nemotron",
