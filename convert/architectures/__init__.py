@@ -41,6 +41,7 @@ from .mellum import Mellum
 from .minimax import MiniMax
 from .minimax_m2 import MiniMaxM2
 from .mistral3 import Mistral3
+from .mistral4 import Mistral4
 from .modern_bert import ModernBert, ModernBertClassifier
 from .muse_glimmer import MuseGlimmer
 from .nemotron import Nemotron
@@ -75,8 +76,8 @@ FAMILIES: tuple[type[Family], ...] = (
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
     GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Laguna, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe,
     Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3,
-    Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe,
-    OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier,
+    Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3,
+    Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier,
     Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv6,
     Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip

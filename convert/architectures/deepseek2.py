@@ -29,7 +29,7 @@ class DeepSeekV2(Decoder):
 
     arch = "deepseek2"
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV2ForCausalLM",)
-    hparams = DeepSeek2Hparams
+    hparams: ClassVar[type[Any]] = DeepSeek2Hparams
     order = (
         f"{SIZES} freq_base eps n_expert_used {GROUPS} gating .general.file_type n_dense .vocab_size {LATENT} "
         ".attention.value_length n_ff_expert n_expert n_shared weights_scale weights_norm? rope_type factor original "
@@ -103,12 +103,18 @@ class DeepSeekV2(Decoder):
             weights_scale=config.number("routed_scaling_factor", default=cls.usual_scale),
             n_mtp=max(read_mtp(config), len(heads)),
             heads_ahead=heads,
+            **cls.read_more(config, sizes["n_ctx"]),
         )
 
     usual_eps: ClassVar[float] = 1e-6
     usual_dense: ClassVar[int] = 0
     usual_shared: ClassVar[int] = 2
     usual_scale: ClassVar[float] = 1.0
+
+    @classmethod
+    def read_more(cls, config: Config, n_ctx: int) -> dict[str, Any]:
+        """Further fields of a family."""
+        return {}
 
     @classmethod
     def read_dense(cls, config: Config, n_layer: int) -> int:
@@ -168,9 +174,10 @@ class DeepSeekV2(Decoder):
             if i < self.n_dense:
                 yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
             else:
-                yield from self._experts(hf + "mlp.", blk)
+                yield from self.experts(hf + "mlp.", blk)
 
-    def _experts(self, hf: str, blk: str) -> Iterator[Row]:
+    def experts(self, hf: str, blk: str) -> Iterator[Row]:
+        """Tensors of the experts of a layer."""
         sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
         yield from routed_experts(hf, blk, *sizes, "gate.e_score_correction_bias" if self.scoring == "sigmoid" else "")
 

@@ -59,6 +59,7 @@ _HOMES = {
     "minimax-m2": "minimax_m2.MiniMaxM2",
     "mistral3": "mistral3.Mistral3",
     "muse-glimmer": "muse_glimmer.MuseGlimmer",
+    "mistral4": "mistral4.Mistral4",
     "nemotron": "nemotron.Nemotron",
     "nemotron_h": "nemotron_h.NemotronH",
     "nemotron_h_moe": "nemotron_h.NemotronHMoe",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from hybrid.quant.ggml.families.deepseek2 import DeepSeek2Hparams
 
@@ -17,7 +18,7 @@ class DeepSeek2(Family):
     """DeepSeek-V2, V2-Lite and V3."""
 
     name = "deepseek2"
-    hparams = DeepSeek2Hparams
+    hparams: ClassVar[type[Any]] = DeepSeek2Hparams
     has_heads = True
 
     def block(self, h: DeepSeek2Hparams, i: int, w: Weights) -> Iterator[Part]:

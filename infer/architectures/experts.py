@@ -42,6 +42,7 @@ def routed(
         raise h.wrong(w.gguf, "gating", f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
     scoring = Scoring.SIGMOID if h.gating == SIGMOID else Scoring.SOFTMAX
     router = router_of(h, scoring=scoring, groups=groups_of(h.n_expert_group, h.n_expert_group_used, by_two))
+    more.setdefault("fused", f"blk.{i}.ffn_gate_up_exps.weight" in w)
     experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router, **more)
     n_ff_shared = n_ff_shared or h.n_shared * h.n_ff_expert
     if not n_ff_shared:

@@ -159,6 +159,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
     import torch
     import transformers
     from safetensors.numpy import save_file
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     with TemporaryDirectory() as folder:
         kind, defaults = (
@@ -167,6 +168,8 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
         )
         named = {name: np.asarray(x, order="C") for name, x in checkpoint_names(in_order(tensors), config).items()}
         full, of_class = {"model_type": kind, **defaults, **config}, transformers.AutoModelForCausalLM
+        if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            of_class = getattr(transformers, config["architectures"][0])
         if config["architectures"][0] in TOWERS:
             full, of_class = with_tower(full, kind), transformers.AutoModelForImageTextToText
             named = {re.sub(r"^model\.", "model.language_model.", name): x for name, x in named.items()}
