@@ -39,6 +39,7 @@ _HOMES = {
     "gpt2": "gpt2.Gpt2",
     "gptneox": "gptneox.GptNeox",
     "granite": "granite.Granite",
+    "granite_swa": "granite_swa.GraniteSwa",
     "granitehybrid": "granitehybrid.GraniteHybrid",
     "granitemoe": "granitehybrid.GraniteMoe",
     "hunyuan-dense": "hunyuan.Hunyuan",
