@@ -224,6 +224,39 @@ class Ministral(Llama):
 
 
 @dataclass(frozen=True)
+class Helium(Llama):
+    """One model of Helium: a Llama whose checkpoints have RoPE's pairs side by side, as GGUF has. Of Kyutai."""
+
+    architectures = ("HeliumForCausalLM",)
+    pre = ()
+    usual_ctx, usual_eps, usual_theta, usual_head = 4096, 1e-8, 100000.0, 128
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias, out_bias=False)
+
+
+@dataclass(frozen=True)
+class InternLm3(Llama):
+    """One model of InternLM3: a Llama with other names of two fields. Of Shanghai AI Laboratory."""
+
+    architectures = ("InternLM3ForCausalLM",)
+    pre = ()
+    usual_ctx, usual_eps, usual_head = 32768, 1e-5, 128
+    rope_kinds: ClassVar[dict[str, str]] = {"dynamic": "default"}  # up to the context of the config they are the same
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional,
+        **dict.fromkeys(("rope_scaling", "rope_scaling.factor"), "where rope_type is not dynamic"),
+    }
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        biased = config.boolean("qkv_bias", "attention_bias", default=False)
+        if config.boolean("bias", "mlp_bias", default=False) != biased:
+            raise config.wrong(config.named("bias", "mlp_bias"), f"{str(biased).lower()}, as qkv_bias")
+        return {"attention_bias": biased, "mlp_bias": biased}
+
+
+@dataclass(frozen=True)
 class Mixtral(Llama):
     """One model of Mixtral: a Llama with experts, in GGUF also. arXiv:2401.04088"""
 

@@ -91,6 +91,7 @@ _HOMES = {
     "smollm3": "smollm3.SmolLM3",
     "stablelm": "stablelm.StableLm",
     "starcoder2": "starcoder2.StarCoder2",
+    "vaultgemma": "gemma.VaultGemma",
     "xlstm": "xlstm.Xlstm",
     "zamba": "zamba.Zamba",
     "zamba2": "zamba2.Zamba2",
