@@ -45,7 +45,7 @@ from .mistral3 import Mistral3
 from .mistral4 import Mistral4
 from .modern_bert import ModernBert, ModernBertClassifier
 from .muse_glimmer import MuseGlimmer
-from .nemotron import Nemotron
+from .nemotron import Jais2, Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe
 from .olmo import Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
@@ -75,7 +75,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
-    GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe, InternLm3, Jamba, KimiK3, KimiLinear, Laguna, Lfm2,
+    GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe, InternLm3, Jais2, Jamba, KimiK3, KimiLinear, Laguna, Lfm2,
     Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniMax,
     MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron,
     NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2,

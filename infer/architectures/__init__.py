@@ -44,6 +44,7 @@ _HOMES = {
     "granitemoe": "granitehybrid.GraniteMoe",
     "hunyuan-dense": "hunyuan.Hunyuan",
     "hunyuan-moe": "hunyuan.HunyuanMoe",
+    "jais2": "nemotron.Jais2",
     "jamba": "jamba.Jamba",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",
