@@ -9,7 +9,7 @@ from .bailingmoe3 import BailingMoe3
 from .bert import Bert, BertClassifier, Roberta, RobertaClassifier
 from .cohere2 import Cohere2
 from .command_r import CommandR
-from .deepseek2 import DeepSeekV2, DeepSeekV3, Glm4MoeLite
+from .deepseek2 import DeepSeekV2, DeepSeekV3, Glm4MoeLite, Youtu
 from .deepseek4 import DeepSeekV4
 from .dots1 import Dots1
 from .embedding_gemma import EmbeddingGemma
@@ -18,32 +18,38 @@ from .exaone4 import Exaone4
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
-from .gemma import Gemma, Gemma2, Gemma3
+from .gemma import Gemma, Gemma2, Gemma3, VaultGemma
 from .gemma3n import Gemma3n
 from .gemma4 import Gemma4
 from .glm4 import Glm4
-from .glm4_moe import Glm4Moe
+from .glm4_moe import Glm4Moe, SolarOpen
 from .glm5_next import Glm5Next
 from .gpt2 import Gpt2
 from .gpt_oss import GptOss
 from .gptneox import GptNeox
 from .granite import Granite, Granite4Vision
+from .granite_swa import GraniteSwa
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
 from .jamba import Jamba
 from .kimi_k3 import KimiK3
 from .kimi_linear import KimiLinear
+from .laguna import Laguna
 from .lfm2 import Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl
 from .lfm3 import Lfm3, Lfm3Vl
-from .llama import Llama, Mistral, Mixtral, SmolVlm
+from .llama import Helium, InternLm3, Llama, Ministral, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
+from .mellum import Mellum
 from .minicpm import MiniCpm, MiniCpmSala
 from .minimax import MiniMax
+from .minimax_m2 import MiniMaxM2
 from .mistral3 import Mistral3
+from .mistral4 import Mistral4
 from .modern_bert import ModernBert, ModernBertClassifier
-from .nemotron import Nemotron
+from .muse_glimmer import MuseGlimmer
+from .nemotron import Jais2, Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe, NemotronHPuzzle
 from .olmo import Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
@@ -54,9 +60,9 @@ from .phimoe import PhiMoe
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen2VL, Qwen3, Qwen3Classifier, Qwen3Moe, Qwen3VL
 from .qwen2moe import Qwen2Moe
+from .qwen35 import Qwen35, Qwen35Moe
 from .qwen3next import Qwen3Next
 from .qwen4exp import Qwen4Exp
-from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
@@ -70,19 +76,17 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25,
-    BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
-    DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
-    Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
-    GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl,
-    Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2,
-    MiniCpm, MiniCpmSala, MiniMax, Mistral, Mistral3, Mixtral, ModernBert, ModernBertClassifier,
-    Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle,
-    Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
-    Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
-    RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe,
-    SeedOss, SmolLM3, SmolVlm, StableLm,
-    StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba, Bert,
+    BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe,
+    Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2,
+    GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe,
+    InternLm3, Jais2, Jamba, KimiK3, KimiLinear, Laguna, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3,
+    Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral,
+    Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe,
+    NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe,
+    Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
+    RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe, SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2,
+    VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

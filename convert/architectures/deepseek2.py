@@ -30,7 +30,7 @@ class DeepSeekV2(Decoder):
     arch = "deepseek2"
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV2ForCausalLM",)
     hparams: ClassVar[type[Any]] = DeepSeek2Hparams
-    order = (
+    order: ClassVar[str] = (
         f"{SIZES} freq_base eps n_expert_used {GROUPS} gating .general.file_type n_dense .vocab_size {LATENT} "
         ".attention.value_length n_ff_expert n_expert n_shared weights_scale weights_norm? rope_type factor original "
         "fast slow truncate log_share n_ahead? latent_eps? group_best?"
@@ -103,12 +103,18 @@ class DeepSeekV2(Decoder):
             weights_scale=config.number("routed_scaling_factor", default=cls.usual_scale),
             n_mtp=max(read_mtp(config), len(heads)),
             heads_ahead=heads,
+            **cls.read_more(config, sizes["n_ctx"]),
         )
 
     usual_eps: ClassVar[float] = 1e-6
     usual_dense: ClassVar[int] = 0
     usual_shared: ClassVar[int] = 2
     usual_scale: ClassVar[float] = 1.0
+
+    @classmethod
+    def read_more(cls, config: Config, n_ctx: int) -> dict[str, Any]:
+        """Further fields of a family."""
+        return {}
 
     @classmethod
     def read_dense(cls, config: Config, n_layer: int) -> int:
@@ -168,10 +174,14 @@ class DeepSeekV2(Decoder):
             if i < self.n_dense:
                 yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
             else:
-                sizes = self.n_expert, n, self.n_ff_expert, self.n_shared
-                yield from routed_experts(hf + "mlp.", blk, *sizes, self.bias if self.scoring == "sigmoid" else "")
+                yield from self.experts(hf + "mlp.", blk)
 
     bias: ClassVar[str] = "gate.e_score_correction_bias"  # of the choice of experts
+
+    def experts(self, hf: str, blk: str) -> Iterator[Row]:
+        """Tensors of the experts of a layer."""
+        sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
+        yield from routed_experts(hf, blk, *sizes, self.bias if self.scoring == "sigmoid" else "")
 
     def mixer(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         """Tensors of the attention of layer i."""
@@ -232,6 +242,35 @@ class Glm4MoeLite(DeepSeekV3):
     def read_groups(cls, config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
         config.expects("topk_method", "noaux_tc")
         return read_expert_groups(config, n_expert, n_used)
+
+
+@dataclass(frozen=True)
+class Youtu(DeepSeekV3):
+    """One model of Youtu-LLM: DeepSeek-V3's attention without experts. arXiv:2512.24618"""
+
+    architectures = ("YoutuForCausalLM",)
+    order = (
+        f"{SIZES} freq_base eps .general.file_type n_dense .vocab_size {LATENT} .attention.value_length n_ff_expert "
+        "n_shared rope_type factor original fast slow truncate log_share latent_eps?"
+    )
+    pre = ("youtu",)
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **DeepSeekV2.without_effect,
+        "embedding_initializer_range": "only training: initial values",
+    }
+    usual_shared = 0
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        none = {"n_routed_experts": 1, "num_experts_per_tok": 1, "n_group": 1, "topk_group": 1}
+        whole = {"tie_word_embeddings": True, **config.data, **none, "norm_topk_prob": False}
+        whole |= {"moe_intermediate_size": config.integer("intermediate_size"), "routed_scaling_factor": 1.0}
+        whole.pop("n_shared_experts", None)
+        return super().read(Config(whole, config.where, config.looked, config.prefixes), shapes)
+
+    @classmethod
+    def read_dense(cls, config: Config, n_layer: int) -> int:
+        return n_layer
 
 
 def _scaling(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:

@@ -19,11 +19,17 @@ def read_dense(config: Config, n_layer: int, default: int) -> int:
     """The number of first layers without experts."""
     if "mlp_layer_types" not in config:
         return config.integer("first_k_dense_replace", default=default, minimum=0, maximum=n_layer)
-    kinds = read_kinds(config, {"dense": "dense", "sparse": "sparse"}, "mlp_layer_types", n_layer=n_layer)
-    n_dense = kinds.count("dense")
-    if kinds[:n_dense] != ["dense"] * n_dense:
+    sparse = read_sparse(config, n_layer)
+    n_dense = sparse.count(False)
+    if any(sparse[:n_dense]):
         raise config.wrong("mlp_layer_types", "layers without experts before all layers with experts")
     return n_dense
+
+
+def read_sparse(config: Config, n_layer: int) -> list[bool]:
+    """Per layer, whether it has experts, from mlp_layer_types."""
+    kinds = read_kinds(config, {"dense": "dense", "sparse": "sparse"}, "mlp_layer_types", n_layer=n_layer)
+    return [kind == "sparse" for kind in kinds]
 
 
 def weights_norm_note(norm: bool) -> str:

@@ -69,13 +69,14 @@ class Gemma2(Decoder):
 
     arch: ClassVar[str] = "gemma2"
     architectures: ClassVar[tuple[str, ...]] = ("Gemma2ForCausalLM",)
-    hparams = Gemma2Hparams
+    hparams: ClassVar[type[Any]] = Gemma2Hparams
     order = (
         f"{SIZES} {SCALING} freq_base freq_base_local eps {HEAD_SIZE} .general.file_type attention_cap=caps/0 "
         "logit_cap=caps/1 window local? attention_scale"
     )
     period: ClassVar[int] = 2  # the last of every N layers sees all tokens, if the config does not say
     usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # default caps of scores and logits
+    norms: ClassVar[Mapping[str, str]] = NORMS
     normed: ClassVar[bool] = False  # whether queries and keys have norms
     bidirectional: ClassVar[bool] = False  # whether tokens see those after them
     without_effect: ClassVar[Mapping[str, str]] = HIDDEN_ACT
@@ -170,13 +171,28 @@ class Gemma2(Decoder):
         yield from self.outer_rows(self.embedding, "model.norm.weight", PLUS_ONE)
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            for source, target in NORMS.items():
+            for source, target in self.norms.items():
                 yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n, transform=PLUS_ONE)
             yield from self.heads.rows(hf + "self_attn.", blk, n)
             for part in "qk" if self.normed else "":
                 name = f"{hf}self_attn.{part}_norm.weight"
                 yield row(name, f"{blk}attn_{part}_norm.weight", d_head, transform=PLUS_ONE)
             yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
+
+
+@dataclass(frozen=True)
+class VaultGemma(Gemma2):
+    """VaultGemma: Gemma 2 without norms after the parts of a layer. arXiv:2510.15001"""
+
+    arch = "vaultgemma"
+    architectures = ("VaultGemmaForCausalLM",)
+    in_llama_cpp = False
+    norms: ClassVar[Mapping[str, str]] = {
+        source: target for source, target in NORMS.items() if not target.startswith("post")
+    }
+
+    def notes(self) -> Iterator[str]:
+        yield from Decoder.notes(self)
 
 
 @dataclass(frozen=True)

@@ -75,3 +75,24 @@ class Glm4Moe(Dots1):
         yield from self.heads.rows(hf, blk, self.n_embd, bias=self.qkv_bias, out_bias=False)
         if self.normed:
             yield from self.heads.norm_rows(hf, blk)
+
+
+@dataclass(frozen=True)
+class SolarOpen(Glm4Moe):
+    """One model of Solar Open: whole heads rotated, experts on all layers, no norms of queries and keys."""
+
+    architectures = ("SolarOpenForCausalLM",)
+    pre = ("solar-open",)
+    without_effect: ClassVar[Mapping[str, str]] = {"intermediate_size": "of layers without experts: it has none"}
+    usual_dense, usual_theta, usual_head = 0, 1e6, 128
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("first_k_dense_replace", 0)
+        config.expects("use_qk_norm", False)
+        whole = {**config.data, "intermediate_size": config.integer("moe_intermediate_size", default=1280)}
+        return super().read(Config(whole, config.where, config.looked, config.prefixes), shapes)
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        return read_turned(config, heads.d_head, 1.0, heads.named(config))

@@ -31,7 +31,7 @@ class Granite(Llama):
 
     arch = "granite"
     architectures = ("GraniteForCausalLM",)
-    hparams = GraniteHparams
+    hparams: ClassVar[type[Any]] = GraniteHparams
     order = f"{LLAMA_HEADS} .vocab_size n_rot {SCALES}"
     pre = ("dbrx", "refact")
 

@@ -6,7 +6,7 @@ rotated. llama.cpp divides the frequencies by a tensor; for the other pairs its 
 rotated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,30 @@ class LayerRopes(Keyed):
         """The tensor, computed from the config."""
         if self.factors is not None:
             yield Row(FREQS, self.factors.shape, (), constant=self.factors)
+
+
+ONLY_ROPE_PARAMETERS = dict.fromkeys(
+    ("rope_theta", "partial_rotary_factor"), "transformers takes them from rope_parameters alone"
+)
+
+
+def rope_of_kind(config: Config, kind: str, usual: Mapping[str, Any]) -> Config:
+    """The settings of RoPE of layers of this kind. `usual`: transformers' rope_parameters where a config has none."""
+    keys = ("rope_scaling", "rope_parameters")  # transformers reads both as one, and prefers the older key
+    both = config.section(*keys)
+    if not both.data:
+        both = Config(usual, both.where, both.looked, both.prefixes)
+    if kind not in both:
+        raise config.wrong(config.named(*keys), f"an object {kind} in it")
+    return both.section(kind)
+
+
+def read_part(rope: Config, d_head: int) -> int:
+    """The number of values of a head that RoPE rotates."""
+    n_rot = int(d_head * rope.number("partial_rotary_factor", default=1.0))
+    if n_rot % 2 or not 0 < n_rot <= d_head:
+        raise rope.wrong("partial_rotary_factor", f"an even number of the {d_head} values of a head")
+    return n_rot
 
 
 def _read_factors(rope: Config, d_head: int, usual: float) -> np.ndarray:

@@ -14,7 +14,7 @@ from .family import Row, Shapes, row, text_part
 from .heads import Head
 from .rope import SCALING, RopeScaling, Rotation, original_context, read_kind, read_scaling
 from .unused_fields import ONLY_PICTURES, PICTURES
-from .windows import one_or_each, read_window, window_notes, window_values
+from .windows import one_or_each, read_layer_types, read_window, window_notes, window_values, windows_of
 
 # words of Family.order that these families begin with
 LLAMA = f"{SIZES} {SCALING} freq_base eps d_head? .attention.value_length=d_head? .general.file_type"
@@ -149,10 +149,14 @@ class Llama(Decoder):
                 yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
                 if self.norm_bias:
                     yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", n)
-            yield from self.attention(hf + "self_attn.", blk)
+            yield from self.layer_attention(hf + "self_attn.", blk, i)
             yield from self.feed_forward(hf + "mlp.", blk, i)
         for i, head in enumerate(self.heads_ahead, self.n_layer):
             yield from head.rows(f"blk.{i}.", n, self.n_vocab)
+
+    def layer_attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        """Tensors of the attention of layer i, of a family in which layers differ."""
+        yield from self.attention(hf, blk)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Tensors of the attention of a layer."""
@@ -203,6 +207,53 @@ class Mistral(Llama):
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         return (read_window(config, 4096),) * n_layer
+
+
+@dataclass(frozen=True)
+class Ministral(Llama):
+    """One model of Ministral of 2024: a Mistral with the window on some layers, or on all."""
+
+    architectures = ("MinistralForCausalLM",)
+    usual_ctx = 131072
+    conditional: ClassVar[Mapping[str, str]] = {**Llama.conditional, "sliding_window": "where a layer has a window"}
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        window = read_window(config, 4096)
+        return windows_of(config, window, read_layer_types(config, n_layer) or [window > 0] * n_layer)
+
+
+@dataclass(frozen=True)
+class Helium(Llama):
+    """One model of Helium: a Llama whose checkpoints have RoPE's pairs side by side, as GGUF has. Of Kyutai."""
+
+    architectures = ("HeliumForCausalLM",)
+    pre = ()
+    usual_ctx, usual_eps, usual_theta, usual_head = 4096, 1e-8, 100000.0, 128
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias, out_bias=False)
+
+
+@dataclass(frozen=True)
+class InternLm3(Llama):
+    """One model of InternLM3: a Llama with other names of two fields. Of Shanghai AI Laboratory."""
+
+    architectures = ("InternLM3ForCausalLM",)
+    pre = ()
+    usual_ctx, usual_eps, usual_head = 32768, 1e-5, 128
+    rope_kinds: ClassVar[dict[str, str]] = {"dynamic": "default"}  # up to the context of the config they are the same
+    conditional: ClassVar[Mapping[str, str]] = {
+        **Llama.conditional,
+        **dict.fromkeys(("rope_scaling", "rope_scaling.factor"), "where rope_type is not dynamic"),
+    }
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        biased = config.boolean("qkv_bias", "attention_bias", default=False)
+        if config.boolean("bias", "mlp_bias", default=False) != biased:
+            raise config.wrong(config.named("bias", "mlp_bias"), f"{str(biased).lower()}, as qkv_bias")
+        return {"attention_bias": biased, "mlp_bias": biased}
 
 
 @dataclass(frozen=True)

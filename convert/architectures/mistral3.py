@@ -9,6 +9,7 @@ from hybrid.quant.ggml.families.mistral3 import Mistral3Hparams
 from ..checkpoint import Config
 from .family import Shapes
 from .llama import LLAMA, Llama
+from .mistral4 import Mistral4
 from .unused_fields import PICTURE_TENSORS, PICTURES
 from .windows import read_window
 
@@ -73,9 +74,12 @@ class Mistral3(Llama):
         text, tied = config, {}
         if config.get("architectures") == ["Mistral3ForConditionalGeneration"]:
             text = config.section("text_config")
-            text.expects("model_type", *_DEFAULTS)  # not Mistral Small 4's
+            text.expects("model_type", *_DEFAULTS, "mistral4")
             inner = text.boolean("tie_word_embeddings", default=True)  # transformers asks the outer config
             tied = {"tie_word_embeddings": config.boolean("tie_word_embeddings", default=inner)}
+            if text.get("model_type") == "mistral4":
+                latent = Config({**text.data, **tied}, text.where, text.looked, text.prefixes)
+                return Mistral4.read(latent, shapes)  # type: ignore[return-value]
         kind = "ministral3" if text is config else text.string("model_type", default="mistral")
         whole = {**_DEFAULTS[kind], **text.data, **tied, "model_type": kind}
         if kind == "ministral3" and not (whole.get("rope_parameters") or whole.get("rope_scaling")):

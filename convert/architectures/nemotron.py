@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from hybrid.quant.ggml.families.llama import LayerNormLlamaHparams
 
@@ -21,7 +22,7 @@ class Nemotron(Llama):
     arch = "nemotron"
     architectures = ("NemotronForCausalLM",)
     hparams = LayerNormLlamaHparams
-    order = f"{LLAMA} .vocab_size n_rot {UNSCALED}"
+    order: ClassVar[str] = f"{LLAMA} .vocab_size n_rot {UNSCALED}"
     activations = ("relu2",)
     eps_key = "norm_eps"
     norm_bias = True
@@ -45,3 +46,32 @@ class Nemotron(Llama):
 
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         yield from up_and_down(hf, blk, self.n_embd, self.n_ff, bias=self.mlp_bias)
+
+
+@dataclass(frozen=True)
+class Jais2(Nemotron):
+    """One model of Jais 2: whole heads rotated, weights of norms as they are."""
+
+    arch = "jais2"
+    architectures = ("Jais2ForCausalLM",)
+    order = f"{LLAMA} n_rot"
+    pre = ("jais-2",)
+    eps_key = "layer_norm_eps"
+    usual_ctx, usual_bias = 8192, True
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        return {**super().read_biases(config), "mlp_bias": config.boolean("mlp_bias", default=True)}
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        heads.require_even(config)
+        return heads.d_head
+
+    def notes(self) -> Iterator[str]:
+        yield from Llama.notes(self)
+        if not (self.attention_bias and self.mlp_bias):
+            yield "llama.cpp cannot load this file: in this architecture all matrices of layers have biases"
+
+    def rows(self) -> Iterator[Row]:
+        yield from Llama.rows(self)

@@ -30,6 +30,7 @@ class Family(ABC):
     layer_norms: ClassVar[bool] = False  # norms subtract the mean; otherwise they are RMS norms
     norm_biases: ClassVar[bool] = True  # whether layer norms have biases
     embedding_norm: ClassVar[str] = ""  # tensor of a norm of the embedding, if it has one
+    rms_of_embedding: ClassVar[bool] = False  # the embedding is divided by its root mean square
     embedding_scale: ClassVar[str] = ""  # prefix of a weight and bias: the embedding e becomes (e + bias) * weight
     block_scale: ClassVar[str] = ""  # tensor of each block that the residual stream is multiplied with after it
     has_heads: ClassVar[bool] = False  # whether blocks that guess tokens ahead can be run; otherwise they are left out

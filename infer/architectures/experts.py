@@ -23,18 +23,28 @@ def router_of(h: Any, **how: Any) -> Router:
 
 
 def routed(
-    h: RoutedHparams, i: int, w: Weights, shared: Mapping[str, Any] | None = None, *, by_two: bool = True, **more: Any
+    h: RoutedHparams,
+    i: int,
+    w: Weights,
+    shared: Mapping[str, Any] | None = None,
+    *,
+    by_two: bool = True,
+    n_ff_shared: int = 0,
+    **more: Any,
 ) -> Layer:
     """The experts of layer i, plus the shared ones if there are any.
 
     shared, more  fields of the shared layer, and of MixtureOfExperts
     by_two        see ExpertGroups
+    n_ff_shared   width of the shared layer; 0: n_shared times the width of an expert
     """
     if h.gating not in (SOFTMAX, SIGMOID):
         raise h.wrong(w.gguf, "gating", f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
     scoring = Scoring.SIGMOID if h.gating == SIGMOID else Scoring.SOFTMAX
     router = router_of(h, scoring=scoring, groups=groups_of(h.n_expert_group, h.n_expert_group_used, by_two))
+    more.setdefault("fused", f"blk.{i}.ffn_gate_up_exps.weight" in w)
     experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router, **more)
-    if not h.n_shared:
+    n_ff_shared = n_ff_shared or h.n_shared * h.n_ff_expert
+    if not n_ff_shared:
         return experts
-    return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp", **(shared or {})))
+    return Sum(experts, GatedFeedForward(i, h.n_embd, n_ff_shared, "_shexp", **(shared or {})))

@@ -52,6 +52,17 @@ class Gemma2(Family):
         yield from parts_around(h, i, attention)
 
 
+class VaultGemma(Gemma2):
+    """VaultGemma: Gemma 2 without norms after the parts of a block. arXiv:2510.15001"""
+
+    name = "vaultgemma"
+
+    def block(self, h: Gemma2Hparams, i: int, w: Weights) -> Iterator[Part]:
+        for norm, layer in super().block(h, i, w):
+            assert isinstance(layer, PostNorm)
+            yield norm, layer.layer
+
+
 class Gemma3(Gemma2):
     """Gemma 3, its text part: five local layers before each global one, norms on queries and keys."""
 

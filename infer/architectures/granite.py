@@ -1,6 +1,7 @@
 """Granite 3: attention with RoPE on every layer, and four factors. Of ibm-granite."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 from hybrid.quant.ggml.families.granite import GraniteHparams
 
@@ -18,7 +19,7 @@ class Granite(Family):
     """Granite 3, dense."""
 
     name = "granite"
-    hparams = GraniteHparams
+    hparams: ClassVar[type[Any]] = GraniteHparams
 
     def picture_blocks(self, h: GraniteHparams) -> Sequence[int]:
         return sorted((i for i, k in enumerate(h.deepstack) if k > 0), key=lambda i: h.deepstack[i])

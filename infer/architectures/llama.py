@@ -32,10 +32,15 @@ class Llama(Family):
         d_head = head_size(h, w, h.d_head)
         norm = HeadNorm(h.eps, self.normed, self.norm_after_rope) if self.normed else None
         yield self.norms[0], Attention(
-            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
+            i, h.n_embd, self.n_head(h, i), h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
             window=self.window(h, i), norm=norm, fused=self.fused, query_scale=self.query_scale(h),
         )  # fmt: skip
         yield self.norms[1], self.feed_forward(h, i, w)
+
+    def n_head(self, h: Any, i: int) -> int:
+        """Heads of queries of block i."""
+        n_head: int = h.n_head
+        return n_head
 
     def window(self, h: Any, i: int) -> int:
         """How many tokens a token of block i sees; 0: all."""

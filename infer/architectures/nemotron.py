@@ -13,3 +13,9 @@ class Nemotron(Arcee):
     hparams = LayerNormLlamaHparams
     style = NEOX
     layer_norms = True
+
+
+class Jais2(Nemotron):
+    """Jais 2."""
+
+    name = "jais2"

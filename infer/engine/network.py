@@ -322,6 +322,11 @@ class Network:
                 layer_norm, name="token_embd_norm", count=n_tok, x=x, weight=weight, bias=bias, out=x, n=x.n,
                 eps=float(h.eps),
             )  # fmt: skip
+        if self.family.rms_of_embedding:
+            b.op(
+                elementwise.rms_norm, name="token_embd_norm", count=n_tok, x=x, residual=None, out=x, n=x.n,
+                eps=float(h.eps),
+            )  # fmt: skip
         if (pictures := b.batch.pictures) is not None:
             b.op(given_rows, name="pictures", count=n_tok, given=pictures.given, x=pictures.rows, out=x, n=x.n)
         if self.streams:

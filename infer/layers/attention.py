@@ -24,6 +24,7 @@ from ..kernels.attention.rope_axes import pick_turns
 from ..kernels.rows import elementwise
 from ..kernels.rows.clamp import clamp
 from ..kernels.rows.heads import gate_heads
+from ..kernels.rows.softplus_gates import softplus_gates
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..memory.mapped import mapped_zeros
@@ -131,6 +132,7 @@ class Attention:
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are limited to -clip .. clip; 0: unlimited
     gate      VALUES: attn_q has the gates of a head after its query; HEADS, APART: attn_gate makes them; None: no gates
+    softplus  the softplus of gates of HEADS or APART multiplies, not their sigmoid
     n_in      values of an input row; 0: n_embd, the width of the output
     d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
@@ -163,6 +165,7 @@ class Attention:
     latent: bool = False
     aligned: bool = False
     together: bool = False
+    softplus: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
@@ -272,13 +275,15 @@ class Attention:
 
     def _apply_gate(self, b: Builder, out: Rows, x: Rows, gate: Rows | None) -> None:
         """Multiply the heads' results by gates, in place. gate: gates from attn_q, if any; x: the layer's input."""
-        if self.gate is Gate.APART:
+        if self.gate in (Gate.HEADS, Gate.APART):
             gate = b.matmul(x, self.w_gate, "attn_gate")
-        if gate:
+        if self.softplus:
+            sizes: OpFields = {"n_head": self.n_head, "n": self.d_value, "each": int(self.gate is Gate.APART)}
+            b.op(softplus_gates, count=b.batch.n_tok, x=out, gate=gate, **sizes)
+        elif self.gate is Gate.HEADS:
+            b.op(gate_heads, count=b.batch.n_tok, x=out, gate=gate, n_head=self.n_head, n=self.d_value)
+        elif gate:
             b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
-        if self.gate is Gate.HEADS:
-            gates = b.matmul(x, self.w_gate, "attn_gate")
-            b.op(gate_heads, count=b.batch.n_tok, x=out, gate=gates, n_head=self.n_head, n=self.d_value)
 
     def turn(self, b: Builder, rows: Rows, heads: int, rotary: Rope, memory: HybridMemory) -> None:
         """Apply RoPE, in place."""

@@ -17,6 +17,7 @@ from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, 
 from ..program.record import OpFields
 from .attention import Attention, Rope
 from .base import Gate, MemorySpec
+from .query_scale import QueryScale
 
 
 @dataclass
@@ -29,6 +30,7 @@ class LatentAttention:
     q_rank    of latent vectors of queries; 0: queries come straight from the input
     gate      from attn_gate, or None
     scale     of the scores; 0: 1 / sqrt(d_nope + n_rot)
+    query_scale  factors of queries by position, or None
 
     A key is kept as [rotated | latent]: the rotated values come first, as in other attention. Nothing else is kept.
     """
@@ -45,6 +47,7 @@ class LatentAttention:
     q_rank: int = 0
     gate: Gate | None = None
     scale: float = 0.0
+    query_scale: QueryScale | None = None
 
     def __post_init__(self) -> None:
         self.width = self.d_nope + self.n_rot  # values of a head's query
@@ -123,6 +126,8 @@ class LatentAttention:
             rotated = q.columns(self.d_nope, q.n - self.d_nope)
             self._move(b, rotated, 4 * self.width, query, 4 * size, self.n_head)
             self._turn(b, query, self.n_head, size, memory)
+        if self.query_scale:
+            self.query_scale.apply(b, query, self._weights, memory.n_ctx)
         return query
 
     def _move(self, b: Builder, x: Rows, stride: int, out: Rows, out_stride: int, n_group: int) -> None:

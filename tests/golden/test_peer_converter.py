@@ -292,7 +292,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         mxfp4_checkpoints.publish_deepseek4(checkpoint)
     if name == "openelm":
         _join_halves(checkpoint / "model.safetensors")
-    if name.startswith(("deepseek-", "kimi-k3", "bailingmoe")):
+    if name.startswith(("deepseek-", "kimi-k3", "bailingmoe", "youtu")):
         _join_heads(checkpoint / "model.safetensors")
     return checkpoint
 

@@ -75,9 +75,11 @@ def convolved(model: Any, x: F64, name: str) -> F64:
     return silu(conv1d(x, taps, np.zeros(x.shape[1]), np.zeros((len(taps) - 1, x.shape[1])))[0])
 
 
-def latent_attention(model: Any, x: F64, p: str, frequencies: F64 | None = None, growth: float = 1.0) -> F64:
+def latent_attention(
+    model: Any, x: F64, p: str, frequencies: F64 | None = None, growth: float = 1.0, stretch: F64 | None = None
+) -> F64:
     """Attention with keys and values of all heads from one vector per token, and a key shared by all heads, rotated
-    with these frequencies (None: not rotated). Scores are multiplied with `growth`."""
+    with these frequencies (None: not rotated). Scores are multiplied with `growth`, queries with `stretch` [tok]."""
     c, n, n_head = model.c, len(x), model.c["num_attention_heads"]
     rank, d_nope, d_shared, d_value = (
         c[name] for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -93,6 +95,7 @@ def latent_attention(model: Any, x: F64, p: str, frequencies: F64 | None = None,
     q, shared = q.reshape(n, n_head, -1), both[:, None, rank:]
     if frequencies is not None:
         q[:, :, d_nope:], shared = (turned(part, frequencies) for part in (q[:, :, d_nope:], shared))
+    q = q if stretch is None else q * stretch[:, None, None]
     k = np.concatenate([made[:, :, :d_nope], np.repeat(shared, n_head, axis=1)], axis=2)
     y = attention(q, k, made[:, :, d_nope:], np.arange(n), growth * (d_nope + d_shared) ** -0.5)
     if p + "g_proj.weight" in model.t:

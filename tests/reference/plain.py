@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from reference.attention import attention, rope
-from reference.experts import mixture, softmax, sparse_mixer
+from reference.experts import choose, mixture, softmax, sparse_mixer
 from reference.gemma4 import gelu
 from reference.recurrent import F64, sigmoid, silu
 from reference.rope_scaling import scaling
@@ -28,6 +28,7 @@ class Switches:
                     logits: defaults if the config has none
     shared          the checkpoint's name of the shared expert
     plus            added to the weights of norms
+    window          without layer_types: all layers have a window
     apart           layers with a window have RoPE of their own, which is not scaled
     scaled          the embedding is multiplied with the root of its width, and gates use GELU
     absent          defaults of fields that configs lack
@@ -46,6 +47,7 @@ class Switches:
     shared: str = "shared_experts"
     logit_scale: float = 1.0
     plus: float = 0.0
+    window: bool = False
     apart: bool = False
     scaled: bool = False
     absent: Mapping[str, Any] = field(default_factory=dict)
@@ -115,7 +117,7 @@ def _window(c: dict, s: Switches, i: int) -> int:
     if "max_window_layers" in c:
         return size if i >= c["max_window_layers"] else 0
     period = c.get("sliding_window_pattern", s.period)
-    return size if period and (i + 1) % period else 0
+    return size if s.window or (period and (i + 1) % period) else 0
 
 
 def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Callable[[F64], F64]:
@@ -128,7 +130,9 @@ def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Calla
         theta = c["rope_theta"] * rope_of["alpha"] ** (d / (d - 2))
         return lambda x: rope(x, np.arange(len(x)), d, theta, neox=True)
     theta = one.get("rope_theta") or (s.theta if apart else c.get("rope_theta") or s.theta)
-    n_rot = int(d * (one.get("partial_rotary_factor") or c.get("partial_rotary_factor") or s.part))
+    n_rot = c.get("rotary_dim") or int(
+        d * (one.get("partial_rotary_factor") or c.get("partial_rotary_factor") or s.part)
+    )
     factors, magnitude = (None, 1.0) if apart else scaling(c, n_rot, theta, n_tok)
     return lambda x: rope(x, np.arange(len(x)), n_rot, theta, 1.0, factors, s.neox, magnitude)
 
@@ -183,11 +187,15 @@ def xielu(x: F64, positive: Any, negative: Any, linear: Any, least: Any) -> F64:
 
 
 def _mix(r: "Reference", h: F64, m: str) -> F64:
-    """The experts of Phi-MoE and Mixtral."""
+    """The experts of Phi-MoE, MiniMax-M2 and Mixtral."""
     logits, rows = r.linear(h, m + "gate"), []
     for one, scores in zip(h, logits, strict=True):
         if r.c["architectures"] == ["PhiMoEForCausalLM"]:
             mixed = sparse_mixer(scores, 2, r.c.get("router_jitter_noise", 0.01))
+        elif m + "e_score_correction_bias" in r.t:
+            chances = sigmoid(scores)
+            chosen = choose(chances + r.t[m + "e_score_correction_bias"], r.c["num_experts_per_tok"])
+            mixed = {e: chances[e] / chances[chosen].sum() for e in chosen}
         else:
             best = np.argsort(-scores, kind="stable")[: r.c["num_experts_per_tok"]]
             mixed = dict(zip(best.tolist(), softmax(scores[best]), strict=True))

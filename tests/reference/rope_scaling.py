@@ -32,7 +32,7 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
         turns = original * theta ** -(np.arange(n_pairs) / n_pairs) / (2 * np.pi)  # rotations in the original context
         kept = np.clip((turns - low) / (high - low), 0, 1)
         return 1 / (kept + (1 - kept) / rope["factor"]), 1.0
-    assert kind == "default", kind
+    assert kind == "default" or (kind == "dynamic" and n_tok <= config["max_position_embeddings"]), kind
     return np.ones(n_pairs), 1.0
 
 

@@ -24,6 +24,7 @@ def key(
     *,
     per_layer: bool = False,
     pattern: bool = False,
+    first: bool = False,
     values: int | None = None,
     minimum: float = 0,
     more: bool = False,
@@ -32,16 +33,16 @@ def key(
     """A field read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`.
 
     per_layer: a tuple of int or of float; a scalar in the file stands for all layers. pattern: true or false for every
-    layer, or a number n: true but for the last of every n layers (0: for all); values of the last `n_ahead` layers (an
-    earlier field) may be missing. more: values after the last layer are ignored. counts: the number of first or last
-    layers that have something. values: a tuple of `values` numbers; 0: of any length.
+    layer, or a number n: true but for the last (with `first`, the first) of every n layers (0: for all); values of the
+    last `n_ahead` layers (an earlier field) may be missing. more: values after the last layer are ignored. counts: the
+    number of first or last layers that have something. values: a tuple of `values` numbers; 0: of any length.
 
     Numbers are at least `minimum`, integers below 2^31, floats finite in f32. Layers check what several keys or the
     tensors have to agree on.
     """
     meta = {
-        "key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default, "more": more,
-        "values": values, "counts": counts,
+        "key": name, "per_layer": per_layer, "pattern": pattern, "first": first, "minimum": minimum, "default": default,
+        "more": more, "values": values, "counts": counts,
     }  # fmt: skip
     return dataclasses.field(metadata=meta)
 
@@ -77,7 +78,7 @@ class FileKeys:
             if field.metadata["values"] is not None:
                 values[field.name] = _several(gguf, name, raw, field)
             elif field.metadata["pattern"]:
-                values[field.name] = _pattern(gguf, name, raw, values["n_layer"], values.get("n_ahead", 0))
+                values[field.name] = _pattern(gguf, name, raw, values, first=field.metadata["first"])
             elif field.metadata["per_layer"]:
                 each = float if "float" in str(field.type) else int
                 if field.metadata["more"] and isinstance(raw, np.ndarray):
@@ -161,9 +162,10 @@ class Hparams(FileKeys):
         return ""
 
 
-def by_period(period: int, n_layer: int) -> tuple[bool, ...]:
-    """Per layer: False for the last of every `period` layers, True for the others; period 0: True for all."""
-    return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
+def by_period(period: int, n_layer: int, *, first: bool = False) -> tuple[bool, ...]:
+    """Per layer: False for the last (or first) of every `period` layers, True for the others; period 0: True for
+    all."""
+    return tuple(period == 0 or i % period != (0 if first else period - 1) for i in range(n_layer))
 
 
 def _is_default(meta: Mapping[str, Any], value: Any, n_layer: int) -> bool:
@@ -173,7 +175,9 @@ def _is_default(meta: Mapping[str, Any], value: Any, n_layer: int) -> bool:
     if meta.get("values") is not None:
         return bool(tuple(value) == default)
     if isinstance(value, list | tuple):
-        return tuple(value) == (by_period(default, n_layer) if meta["pattern"] else (default,) * n_layer)
+        return tuple(value) == (
+            by_period(default, n_layer, first=meta["first"]) if meta["pattern"] else (default,) * n_layer
+        )
     return bool(value == default)
 
 
@@ -217,10 +221,11 @@ def _several(gguf: GGUFFile, name: str, raw: Any, field: dataclasses.Field[Any])
     return tuple(scalar(gguf, name, kind(value), kind, field.metadata["minimum"]) for value in raw.tolist())
 
 
-def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int, n_ahead: int) -> tuple[bool, ...]:
-    """n_ahead: number of last layers that need no values; they are True."""
+def _pattern(gguf: GGUFFile, name: str, raw: Any, earlier: dict[str, Any], *, first: bool) -> tuple[bool, ...]:
+    """earlier: fields, of which n_ahead is the number of last layers that need no values; they are True."""
+    n_layer, n_ahead = earlier["n_layer"], earlier.get("n_ahead", 0)
     if isinstance(raw, int) and not isinstance(raw, bool):
-        return by_period(scalar(gguf, name, raw, int, 0), n_layer)
+        return by_period(scalar(gguf, name, raw, int, 0), n_layer, first=first)
     if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biu" or not ((raw == 0) | (raw == 1)).all():
         raise wrong(gguf, name, raw, "a number of layers, or true or false for every layer")
     if len(raw) not in (n_layer, n_layer - n_ahead):

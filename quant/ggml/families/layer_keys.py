@@ -86,7 +86,8 @@ def _of_fields(gguf: GGUFFile, arch: str, h: Hparams, layers: KeptLayers) -> Ite
             yield key, layers.count_of(raw, meta["counts"])
         elif meta["pattern"]:
             values, period = layers.each(getattr(h, field.name)), meta["default"] if raw is None else raw
-            if not isinstance(period, int) or by_period(period, len(values)) != tuple(values):
+            usual = by_period(period, len(values), first=meta["first"]) if isinstance(period, int) else ()
+            if usual != tuple(values):
                 yield key, values
         elif meta["per_layer"] and isinstance(raw, np.ndarray):
             yield key, np.asarray(layers.each(raw.tolist()), raw.dtype)

@@ -42,6 +42,12 @@ TOWERS = {
         "out_hidden_size": 32,
         "projection_intermediate_size": 48,
     },
+    "MuseGlimmerForConditionalGeneration": {
+        "num_hidden_layers": 1,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    },
 }
 EVERY = 16  # every 16th logit is stored
 N_TOK = 40
@@ -103,6 +109,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
     import torch
     import transformers
     from safetensors.numpy import save_file
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     with TemporaryDirectory() as folder:
         kind, defaults = (
@@ -111,6 +118,8 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
         )
         named = {name: np.asarray(x, order="C") for name, x in checkpoint_names(in_order(tensors), config).items()}
         full, of_class = {"model_type": kind, **defaults, **config}, transformers.AutoModelForCausalLM
+        if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            of_class = getattr(transformers, config["architectures"][0])
         if config["architectures"][0] in TOWERS:
             full, of_class = with_tower(full, kind), transformers.AutoModelForImageTextToText
             named = {re.sub(r"^model\.", "model.language_model.", name): x for name, x in named.items()}
@@ -124,7 +133,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
             output_loading_info=True,
         )
         report["missing_keys"] = {
-            name for name in report["missing_keys"] if not name.endswith(CONSTANTS) and ".visual." not in name
+            name for name in report["missing_keys"] if not name.endswith(CONSTANTS) and ".vis" not in name
         }
         unloaded = {key: names for key, names in report.items() if names}
         if unloaded:

@@ -68,11 +68,17 @@ def test_mistral_small_has_no_such_keys() -> None:
     assert SCALE in keys(with_pictures("ministral3"))
 
 
-def test_mistral_small_4_is_refused() -> None:
-    with pytest.raises(
-        UnsupportedError, match='text_config: model_type = "mistral4" is not supported, only "ministral3"'
-    ):
-        with_pictures("mistral4")
+def test_the_text_of_mistral_small_4() -> None:
+    text = {"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS["mistral4"], "model_type": "mistral4"}
+    model = random_checkpoints.family_for({**PICTURES, "text_config": text})
+    assert model.arch == "mistral4" and model.canonical("model.language_model.norm.weight") == "model.norm.weight"
+    alone = random_checkpoints.family_for({**text, "tie_word_embeddings": True})  # as Mistral 3 where none says it
+    assert keys(model) == keys(alone) and [one.target for one in model.rows()] == [one.target for one in alone.rows()]
+
+
+def test_other_texts_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match='text_config: model_type = "mistral5" is not supported, only "minist'):
+        with_pictures("mistral5")
 
 
 @pytest.mark.parametrize("before", ["language_model.model.", "model.language_model."])

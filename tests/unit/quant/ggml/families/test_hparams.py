@@ -11,6 +11,7 @@ class Own(Hparams):
     n_wide: int = key("wide.length")
     n_few: int = key("few.length", 3)
     local: tuple[bool, ...] = key("local_pattern", 2, pattern=True)
+    others: tuple[bool, ...] = key("others_pattern", 2, pattern=True, first=True)
     windows: tuple[int, ...] = key("hybrid.windows", 0, per_layer=True)
 
 
@@ -36,6 +37,8 @@ def test_order_and_sources() -> None:
         ("local?", {"local": (True, False, True)}, []),
         ("local?", {"local": (True, True, False)}, [("local_pattern", [True, True, False])]),
         ("local?", {"local": 2}, []),
+        ("others?", {"others": (False, True, False)}, []),
+        ("others?", {"others": (True, False, True)}, [("others_pattern", [True, False, True])]),
         ("windows?", {"windows": (0, 0, 0)}, []),
         ("windows?", {"windows": [0, 7, 0]}, [("hybrid.windows", [0, 7, 0])]),
     ],
