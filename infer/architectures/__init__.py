@@ -46,6 +46,7 @@ _HOMES = {
     "jamba": "jamba.Jamba",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",
+    "lara-mini": "lara_mini.LaraMini",
     "lfm2": "lfm2.Lfm2",
     "lfm2moe": "lfm2.Lfm2Moe",
     "lfm3": "lfm3.Lfm3",
