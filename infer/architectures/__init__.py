@@ -44,6 +44,7 @@ _HOMES = {
     "hunyuan-dense": "hunyuan.Hunyuan",
     "hunyuan-moe": "hunyuan.HunyuanMoe",
     "jamba": "jamba.Jamba",
+    "jet-nemotron": "jet_nemotron.JetNemotron",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",
     "lara-mini": "lara_mini.LaraMini",
