@@ -82,6 +82,7 @@ SWITCHES = {
         absent={"rope_parameters": LLAMA3},
     ),
     "Dots1ForCausalLM": Switches(normed="heads"),
+    "HYV3ForCausalLM": Switches(normed="heads", theta=11158840.0),
     "Glm4MoeForCausalLM": Switches(normed="heads", part=0.5),
     "Ernie4_5ForCausalLM": Switches(neox=False, theta=5e5),
     "Ernie4_5_MoeForCausalLM": Switches(neox=False, theta=5e5),
