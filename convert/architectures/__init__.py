@@ -1,5 +1,6 @@
 """The model families that can be converted: one file each, and this table by their names in config.json."""
 
+from .afmoe import Afmoe
 from .apertus import Apertus
 from .arcee import Arcee
 from .bailingmoe3 import BailingMoe3
@@ -12,6 +13,7 @@ from .dots1 import Dots1
 from .embedding_gemma import EmbeddingGemma
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
+from .exaone_moe import ExaoneMoe
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
@@ -69,8 +71,9 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
-    DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
+    Afmoe, Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
+    DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, Gemma, Gemma2,
+    Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
     GraniteMoe, Hunyuan, HunyuanMoe, HyV3, Jamba, JetNemotron, KimiK3, KimiLinear, LaraMini, Lfm2,
     Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl,

@@ -13,6 +13,7 @@ from .base import EncoderFamily, Family
 
 # name in GGUF -> module and class
 _HOMES = {
+    "afmoe": "afmoe.Afmoe",
     "apertus": "apertus.Apertus",
     "arcee": "arcee.Arcee",
     "arwkv7": "rwkv_distilled.Arwkv7",
@@ -25,6 +26,7 @@ _HOMES = {
     "ernie4_5": "ernie4_5.Ernie45",
     "ernie4_5-moe": "ernie4_5.Ernie45Moe",
     "exaone4": "exaone4.Exaone4",
+    "exaone-moe": "exaone_moe.ExaoneMoe",
     "falcon": "falcon.Falcon",
     "falcon-h1": "falcon_h1.FalconH1",
     "gemma": "gemma.Gemma",

@@ -130,7 +130,7 @@ class Attention:
     norm      of queries and keys, or None
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are limited to -clip .. clip; 0: unlimited
-    gate      VALUES: attn_q has the gates of a head after its query; HEADS: attn_gate makes them; None: no gates
+    gate      VALUES: attn_q has the gates of a head after its query; HEADS, APART: attn_gate makes them; None: no gates
     n_in      values of an input row; 0: n_embd, the width of the output
     d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
@@ -199,8 +199,9 @@ class Attention:
         p, sizes = self._prefix, self.projections()
         self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
         self.w_in = {part: w.matrix(f"{p}{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
-        if self.gate is Gate.HEADS:
-            self.w_gate = w.matrix(p + "gate.weight", self.n_head, self.n_in)
+        if self.gate in (Gate.HEADS, Gate.APART):
+            n_gate = self.n_head if self.gate is Gate.HEADS else self.returned()
+            self.w_gate = w.matrix(p + "gate.weight", n_gate, self.n_in)
         self.w_out = w.matrix(p + "output.weight", self.n_embd, self.returned())
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}{part}.weight", n) for part, n in biased.items()}
@@ -271,6 +272,8 @@ class Attention:
 
     def _apply_gate(self, b: Builder, out: Rows, x: Rows, gate: Rows | None) -> None:
         """Multiply the heads' results by gates, in place. gate: gates from attn_q, if any; x: the layer's input."""
+        if self.gate is Gate.APART:
+            gate = b.matmul(x, self.w_gate, "attn_gate")
         if gate:
             b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
         if self.gate is Gate.HEADS:

@@ -22,6 +22,7 @@ class Gate(Enum):
 
     HEADS = "a number for each head"
     VALUES = "a number for each value of each head"
+    APART = "the same, from a matrix of their own"
 
 
 class Layer(Protocol):

@@ -82,6 +82,14 @@ SWITCHES = {
         absent={"rope_parameters": LLAMA3},
     ),
     "Dots1ForCausalLM": Switches(normed="heads"),
+    "AfmoeForCausalLM": Switches(
+        ("input_layernorm", "pre_mlp_layernorm"),
+        ("post_attention_layernorm", "post_mlp_layernorm"),
+        "heads",
+        period=4,
+        nope=True,
+    ),
+    "ExaoneMoeForCausalLM": Switches(normed="heads", period=4, nope=True),
     "HYV3ForCausalLM": Switches(normed="heads", theta=11158840.0),
     "Glm4MoeForCausalLM": Switches(normed="heads", part=0.5),
     "Ernie4_5ForCausalLM": Switches(neox=False, theta=5e5),
@@ -137,8 +145,10 @@ def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
         q, k = turn(q), turn(k)
     if s.normed == "turned":
         q, k = (r.norm(x, name) for x, name in zip((q, k), normed, strict=True))
-    y = attention(q, k, v, np.arange(len(h)), d**-0.5, window)
-    return r.linear(y.reshape(len(h), -1), p + "o_proj")
+    y = attention(q, k, v, np.arange(len(h)), d**-0.5, window).reshape(len(h), -1)
+    if p + "gate_proj.weight" in r.t:
+        y = y * sigmoid(r.linear(h, p + "gate_proj"))
+    return r.linear(y, p + "o_proj")
 
 
 def _window(c: dict, s: Switches, i: int) -> int:
