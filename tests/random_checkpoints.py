@@ -87,7 +87,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return 1 + noise / 8
     if len(shape) < 2:
         return noise / 4
-    return noise / np.float32(np.sqrt(shape[-1] if "conv1d" not in name else 1))
+    return noise / np.float32(np.sqrt(1 if "conv1d" in name and "generator" not in name else shape[-1]))
 
 
 def complete(config: dict[str, Any]) -> dict[str, Any]:

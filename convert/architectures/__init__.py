@@ -1,5 +1,6 @@
 """The model families that can be converted: one file each, and this table by their names in config.json."""
 
+from .afmoe import Afmoe
 from .apertus import Apertus
 from .arcee import Arcee
 from .bailingmoe import BailingMoe
@@ -15,6 +16,7 @@ from .dots1 import Dots1
 from .embedding_gemma import EmbeddingGemma
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
+from .exaone_moe import ExaoneMoe
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
@@ -32,9 +34,11 @@ from .granite_swa import GraniteSwa
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
 from .jamba import Jamba
+from .jet_nemotron import JetNemotron
 from .kimi_k3 import KimiK3
 from .kimi_linear import KimiLinear
 from .laguna import Laguna
+from .lara_mini import LaraMini
 from .lfm2 import Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl
 from .lfm3 import Lfm3, Lfm3Vl
 from .llama import Helium, InternLm3, Llama, Ministral, Mistral, Mixtral, SmolVlm
@@ -76,17 +80,17 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba, Bert,
+    Afmoe, Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba, Bert,
     BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe,
-    Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2,
-    GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe,
-    InternLm3, Jais2, Jamba, KimiK3, KimiLinear, Laguna, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3,
-    Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral,
-    Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe,
-    NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe,
-    Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
-    RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe, SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2,
-    VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
+    Exaone4, ExaoneMoe, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next,
+    Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe,
+    InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2, Lfm2Bidirectional,
+    Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax,
+    MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron,
+    NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe,
+    Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
+    RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe, SeedOss, SmolLM3, SmolVlm,
+    SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

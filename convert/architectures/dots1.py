@@ -25,7 +25,7 @@ class Dots1(Qwen3):
 
     arch = "dots1"
     architectures: ClassVar[tuple[str, ...]] = ("Dots1ForCausalLM",)
-    hparams = Dots1Hparams
+    hparams: ClassVar[type[Any]] = Dots1Hparams
     order = f"{LLAMA} {ROUTED} windows?"
     gating = SIGMOID
     conditional: ClassVar[Mapping[str, str]] = {

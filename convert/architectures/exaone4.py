@@ -43,7 +43,7 @@ class Exaone4(Llama):
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         """Windows on the layers that layer_types names, else by sliding_window_pattern."""
         window = read_window(config, 4096)
-        return windows_of(config, window, read_layer_types(config, n_layer) or _pattern(config, window, n_layer))
+        return windows_of(config, window, read_local(config, window, n_layer))
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
@@ -64,9 +64,11 @@ class Exaone4(Llama):
         yield from self.heads.norm_rows(hf, blk)
 
 
-def _pattern(config: Config, window: int, n_layer: int) -> list[bool]:
-    """Per layer, whether it has a window. The pattern is a number n (all but the last of every n layers) or letters,
-    repeated, in which L means a window."""
+def read_local(config: Config, window: int, n_layer: int) -> list[bool]:
+    """Per layer, whether it has a window: from layer_types, else by sliding_window_pattern. The pattern is a number
+    n (all but the last of every n layers) or letters, repeated, in which L means a window."""
+    if (local := read_layer_types(config, n_layer)) is not None:
+        return local
     pattern = config.get("sliding_window_pattern") or 4
     if isinstance(pattern, str) and set(pattern) <= {"L", "G"}:
         local = [pattern[i % len(pattern)] == "L" for i in range(n_layer)]

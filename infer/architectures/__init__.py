@@ -13,6 +13,7 @@ from .base import EncoderFamily, Family
 
 # name in GGUF -> module and class
 _HOMES = {
+    "afmoe": "afmoe.Afmoe",
     "apertus": "apertus.Apertus",
     "arcee": "arcee.Arcee",
     "arwkv7": "rwkv_distilled.Arwkv7",
@@ -29,6 +30,7 @@ _HOMES = {
     "ernie4_5": "ernie4_5.Ernie45",
     "ernie4_5-moe": "ernie4_5.Ernie45Moe",
     "exaone4": "exaone4.Exaone4",
+    "exaone-moe": "exaone_moe.ExaoneMoe",
     "falcon": "falcon.Falcon",
     "falcon-h1": "falcon_h1.FalconH1",
     "gemma": "gemma.Gemma",
@@ -50,9 +52,11 @@ _HOMES = {
     "hunyuan-moe": "hunyuan.HunyuanMoe",
     "jais2": "nemotron.Jais2",
     "jamba": "jamba.Jamba",
+    "jet-nemotron": "jet_nemotron.JetNemotron",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",
     "laguna": "laguna.Laguna",
+    "lara-mini": "lara_mini.LaraMini",
     "lfm2": "lfm2.Lfm2",
     "lfm2moe": "lfm2.Lfm2Moe",
     "lfm3": "lfm3.Lfm3",

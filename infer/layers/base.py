@@ -22,7 +22,7 @@ class Gate(Enum):
 
     HEADS = "a number for each head"
     VALUES = "a number for each value of each head"
-    APART = "the same, from a matrix of their own where queries and gates usually share one"
+    APART = "the same, from a matrix of their own"
 
 
 class Layer(Protocol):

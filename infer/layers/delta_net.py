@@ -62,17 +62,26 @@ class GatedDeltaNet:
         else:
             self.w_beta = w.matrix(p + "ssm_beta.weight", self.n_head, n)
             self.w_alpha = w.matrix(p + "ssm_alpha.weight", self.n_head, n)
-        self.taps = w.keep(np.ascontiguousarray(w.array(p + "ssm_conv1d.weight", mixed, self.d_conv).T))
+        self._load_taps(w)
         self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
         a = decay_logs(w, p + "ssm_a", self.n_head)
         self.rate = w.keep(decay_rates(a))
         self.norm = w.vector(p + "ssm_norm.weight", self.d_v)
 
+    def _load_taps(self, w: Weights) -> None:
+        taps = w.array(f"blk.{self.layer}.ssm_conv1d.weight", self.n_convolved, self.d_conv)
+        self.taps = w.keep(np.ascontiguousarray(taps.T))
+
+    @property
+    def n_convolved(self) -> int:
+        """Channels of the convolution."""
+        return 2 * self.n_key + self.n_value
+
     def memory(self) -> tuple[RecurrentSpec]:
         return (
             RecurrentSpec(
                 self.layer,
-                2 * self.n_key + self.n_value,
+                self.n_convolved,
                 self.d_conv,
                 self.n_head,
                 self.d_v,
@@ -83,16 +92,10 @@ class GatedDeltaNet:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n_head = b.batch, self.n_head
-        conv, state = memory.recurrent.conv[self.layer], memory.recurrent.ssm[self.layer]
+        state = memory.recurrent.ssm[self.layer]
         inputs, z = b.matmul(x, self.w_qkv, "attn_qkv"), b.matmul(x, self.w_gate, "attn_gate")
         beta, alpha = self._beta_alpha(b, x)
-        mixed = b.rows(inputs.n)
-        b.op(
-            conv1d_silu, ctl=batch.ctl, seg=batch.seg, x=inputs, w=self.taps, state=conv.ctypes.data,
-            stride=conv.strides[0], y=mixed, n_channel=mixed.n, d_conv=self.d_conv,
-        )  # fmt: skip
-        q, k = mixed.columns(0, self.n_key), mixed.columns(self.n_key, self.n_key)
-        v = mixed.columns(2 * self.n_key, self.n_value)
+        q, k, v = self._convolve(b, x, inputs, memory.recurrent.conv[self.layer])
         b.op(
             delta_prepare, count=batch.n_tok, q=q, k=k, gate=alpha, beta=beta, gate_bias=self.dt_bias, rate=self.rate,
             n_k_head=self.n_k_head, d_k=self.d_k, n_gate=n_head, n_head=n_head, eps=L2_EPS,
@@ -112,6 +115,20 @@ class GatedDeltaNet:
             n=self.d_v, eps=float(self.eps), norm_first=1, by_sigmoid=int(self.sigmoid_gate),
         )  # fmt: skip
         return b.matmul(y, self.w_out, "ssm_out")
+
+    def _convolve(self, b: Builder, x: Rows, inputs: Rows, state: np.ndarray) -> tuple[Rows, Rows, Rows]:
+        """Queries, keys and values from the projections `inputs` of x. state: of the convolution."""
+        mixed = b.rows(inputs.n)
+        b.op(
+            conv1d_silu, ctl=b.batch.ctl, seg=b.batch.seg, x=inputs, w=self.taps, state=state.ctypes.data,
+            stride=state.strides[0], y=mixed, n_channel=mixed.n, d_conv=self.d_conv,
+        )  # fmt: skip
+        return self._split(mixed)
+
+    def _split(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
+        """The columns of queries, keys and values."""
+        n = self.n_key
+        return rows.columns(0, n), rows.columns(n, n), rows.columns(2 * n, self.n_value)
 
     def _beta_alpha(self, b: Builder, x: Rows) -> tuple[Rows, Rows]:
         """The inputs of the step size (beta) and the decay (alpha) of every head."""

@@ -14,6 +14,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
 ALLOWED = 4  # as a multiple of the reference's own noise
+WITHOUT_LAYERS = ("lara-mini",)  # checkpoints whose goldens have no outputs of layers
 
 
 def names() -> list:
@@ -42,7 +43,11 @@ def test_logits_and_greedy_continuations(name: str, golden: Callable[[str], Gold
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in IN_REPOSITORY else pytest.param(n, marks=[pytest.mark.shared, pytest.mark.matrix]) for n in NOISE],
+    [
+        n if n in IN_REPOSITORY else pytest.param(n, marks=[pytest.mark.shared, pytest.mark.matrix])
+        for n in NOISE
+        if n not in WITHOUT_LAYERS
+    ],
 )
 def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Callable[..., Path]) -> None:
     reference = golden(name)

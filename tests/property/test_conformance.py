@@ -56,7 +56,9 @@ QUICK = {
     ("qwen4exp", "Q8_0"),
     ("llama4-window", "Q8_0"),
     ("deepseek4", "Q8_0"),
-    ("gemma3n", "Q8_0"), ("laguna", "Q8_0"),
+    ("gemma3n", "Q8_0"),
+    ("laguna", "Q8_0"),
+    ("jet-nemotron", "Q8_0"),
 }  # fmt: skip
 EXACT = {("mamba2", "Q8_0", "exact"), ("falcon-mamba", "Q4_0", "exact")}
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another family of QUICK

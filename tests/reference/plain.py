@@ -102,7 +102,10 @@ def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     y = attention(q, k, v, np.arange(len(h)), d**-0.5, window)
     if p + "g_proj.weight" in r.t:
         y *= np.logaddexp(0, r.linear(h, p + "g_proj")).reshape(*y.shape[:2], -1)
-    return r.linear(y.reshape(len(h), -1), p + "o_proj")
+    y = y.reshape(len(h), -1)
+    if p + "gate_proj.weight" in r.t:
+        y = y * sigmoid(r.linear(h, p + "gate_proj"))
+    return r.linear(y, p + "o_proj")
 
 
 def _window(c: dict, s: Switches, i: int) -> int:

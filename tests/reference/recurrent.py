@@ -34,6 +34,14 @@ def conv1d_silu(x: F64, w: F64, bias: F64, state: F64) -> tuple[F64, F64]:
     return silu(y), after
 
 
+def conv1d_dynamic(x: F64, w: F64, state: F64) -> tuple[F64, F64]:
+    """Convolution of JetBlock: w [tok, d_conv, C], taps of each token."""
+    d_conv = w.shape[1]
+    past = np.concatenate([state, x]).astype(np.float64)
+    y = np.stack([(past[t : t + d_conv] * w[t]).sum(0) for t in range(len(x))])
+    return silu(y), past[len(past) - (d_conv - 1) :]
+
+
 def conv1d_gated(x: F64, before: F64, after: F64, w: F64, bias: F64, state: F64) -> tuple[F64, F64]:
     """Short convolution of LFM2: all [tok, C]; the state holds before * x."""
     y, kept = conv1d(before.astype(np.float64) * x, w, bias, state)

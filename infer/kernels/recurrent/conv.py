@@ -5,10 +5,12 @@
     conv1d_silu    y = silu(s)                              Mamba, Mamba-2, delta rule
     conv1d         y = s                                    RG-LRU
     conv1d_gated   x *= before, then y = after * s          short convolution of LFM2; x is overwritten
+    conv1d_dynamic y = silu(s), taps of each token: w[t][k] JetBlock
 
     ctl, seg, counter  batch control, see states.py
     x                  f32 [tok][n_channel]
-    w                  f32 [d_conv][n_channel], oldest tap first; d_conv at least 2
+    w                  f32 [d_conv][n_channel], conv1d_dynamic [tok][d_conv][n_channel]; oldest tap first; d_conv at
+                       least 2
     bias               f32 [n_channel]; 0: none
     state, stride      f32 [row][d_conv - 1][n_channel], the last d_conv - 1 inputs, oldest first; read and written;
                        bytes from row to row
@@ -78,18 +80,19 @@ def _few_taps(layout: Layout, width: int, taps: int, finish: Finish) -> Any:
     return emit(PIECE)(few_taps)
 
 
-def _any_taps(layout: Layout, width: int, finish: Finish) -> Any:
-    """`_few_taps` for any number of taps, with the same bits."""
+def _any_taps(layout: Layout, width: int, finish: Finish, *, by_token: bool = False) -> Any:
+    """`_few_taps` for any number of taps, with the same bits. by_token: every token has its own taps."""
 
     def any_taps(e: Emitter, a: Value, first: Value, state: Value, t: Value, c: Value, m: Value) -> None:
         b, ty, f = e.b, Vec(F32, width), Fields(e, a, layout)
         u, column = b.add(first, t), b.shl(c, const(I64, 2))
         ldw, row, taps = b.shl(f.n_channel, const(I64, 2)), _row(e, f, first, state, c), f.d_conv
-        w, start = e.at(f.w, column), optional(e, ty, f.bias, column)
+        start = optional(e, ty, f.bias, column)
+        taps_of = f.rows("w", u, c).at if by_token else lambda s: e.at(f.w, column)
         y, finished = f.rows("y", u, c), finish(e, f, ty, u, c)
 
         def token(s: Value, _: list[Value]) -> None:
-            oldest = b.sub(b.add(b.add(t, s), const(I64, 1)), taps)
+            w, oldest = taps_of(s), b.sub(b.add(b.add(t, s), const(I64, 1)), taps)
 
             def tap(k: Value, total: list[Value]) -> list[Value]:
                 return [e.fma(e.load(ty, w, b.mul(k, ldw)), e.load(ty, row(b.add(oldest, k))), total[0])]
@@ -152,9 +155,9 @@ FEW = 4
 
 
 def _conv(
-    a, tid, nth, *, ctl: Address, seg: Address, x: Address, ldx: Int, w: Address, bias: Address = 0, state: Address,
-    stride: Int, y: Address, ldy: Int, n_channel: Int, d_conv: Int, counter: Counter, before: Address, ldbefore: Int,
-    after: Address, ldafter: Int,
+    a, tid, nth, *, ctl: Address, seg: Address, x: Address, ldx: Int, w: Address, ldw: Int, bias: Address = 0,
+    state: Address, stride: Int, y: Address, ldy: Int, n_channel: Int, d_conv: Int, counter: Counter, before: Address,
+    ldbefore: Int, after: Address, ldafter: Int,
 ):  # fmt: skip
     """The template of the kernels below: work items, state and tiles."""
     n_seg = ldi(ctl + 8)
@@ -190,16 +193,17 @@ def _conv(
 
 
 def _make(name: str, taps: int, finish: Finish, gate: Any, without: tuple[str, ...] = ()) -> Kernel:
-    """Make a convolution with a fast path for `taps` taps."""
+    """Make a convolution with a fast path for `taps` taps; 0: every token has its own taps, without a fast path."""
     layout = Layout.of(_conv).named(name, without)
+    any_wide, any_one = (_any_taps(layout, width, finish, by_token=not taps) for width in (GROUP, 1))
     return variant(
         _conv,
         name,
         without=without,
-        few_wide=_few_taps(layout, GROUP, taps, finish),
-        few_one=_few_taps(layout, 1, taps, finish),
-        any_wide=_any_taps(layout, GROUP, finish),
-        any_one=_any_taps(layout, 1, finish),
+        few_wide=_few_taps(layout, GROUP, taps, finish) if taps else any_wide,
+        few_one=_few_taps(layout, 1, taps, finish) if taps else any_one,
+        any_wide=any_wide,
+        any_one=any_one,
         keep_inputs=_make_keep_inputs(layout),
         gate_inputs=gate,
         FEW=taps,
@@ -207,6 +211,7 @@ def _make(name: str, taps: int, finish: Finish, gate: Any, without: tuple[str, .
 
 
 _GATES = ("before", "ldbefore", "after", "ldafter")
-conv1d_silu = _make("conv1d_silu", 4, _silu, _no_gate, _GATES)
-conv1d = _make("conv1d", 4, _plain, _no_gate, _GATES)
-conv1d_gated = _make("conv1d_gated", 3, _gated, _gate_inputs)
+conv1d_silu = _make("conv1d_silu", 4, _silu, _no_gate, (*_GATES, "ldw"))
+conv1d = _make("conv1d", 4, _plain, _no_gate, (*_GATES, "ldw"))
+conv1d_gated = _make("conv1d_gated", 3, _gated, _gate_inputs, ("ldw",))
+conv1d_dynamic = _make("conv1d_dynamic", 0, _silu, _no_gate, _GATES)

@@ -15,41 +15,42 @@ from reference.run_kernel import record, run, same_bits
 
 from hybrid.infer.kernels.recurrent import conv
 
-KERNELS = {"silu": conv.conv1d_silu, "plain": conv.conv1d, "gated": conv.conv1d_gated}
+KERNELS = {"silu": conv.conv1d_silu, "plain": conv.conv1d, "gated": conv.conv1d_gated, "dynamic": conv.conv1d_dynamic}
 
 
 class Conv:
-    """kind: a key of KERNELS. Inputs: x; for 'gated' also the gates before and after."""
+    """kind: a key of KERNELS. Inputs: x; for 'gated' also the gates before and after, for 'dynamic' taps."""
 
     def __init__(self, kind: str, channels: int, taps: int, *, bias: bool = True, n_slot: int = N_SLOT) -> None:
         rng = np.random.default_rng(channels * 10 + taps)
         self.kind = kind
         self.w = rng.standard_normal((taps, channels), np.float32)
-        self.bias = rng.standard_normal(channels, np.float32) if bias else None
+        self.bias = rng.standard_normal(channels, np.float32) if bias and kind != "dynamic" else None
         self.state = np.full((n_slot, taps - 1, channels), np.nan, np.float32)
 
     def inputs(self, n: int, seed: int = 0) -> Inputs:
         rng = np.random.default_rng(seed)
-        count = 3 if self.kind == "gated" else 1
-        return [rng.standard_normal((n, self.w.shape[1]), np.float32) * 2 for _ in range(count)]
+        width = self.w.shape[1]
+        widths = {"gated": [width] * 3, "dynamic": [width, self.w.size]}.get(self.kind, [width])
+        return [rng.standard_normal((n, one), np.float32) * 2 for one in widths]
 
     def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         taps, channels = self.w.shape
         batch = Batch(inputs, rows, channels)
-        x, *gates = batch.inputs
+        x, *more = batch.inputs
+        names = ("w",) if self.kind == "dynamic" else ("before", "after")
         fields = record(
             KERNELS[self.kind],
             ctl=batch.ctl,
             seg=batch.seg,
             x=x,
-            w=self.w,
             bias=self.bias,
             state=self.state,
             stride=self.state.strides[0],
             y=batch.whole,
             n_channel=channels,
             d_conv=taps,
-            **dict(zip(("before", "after"), gates, strict=False)),
+            **{"w": self.w, **dict(zip(names, more, strict=False))},
         )
         run(KERNELS[self.kind], fields, n_threads)
         return batch.result()
@@ -58,6 +59,8 @@ class Conv:
         taps, channels = self.w.shape
         bias = np.zeros(channels) if self.bias is None else self.bias
         state = np.zeros((taps - 1, channels))
+        if self.kind == "dynamic":
+            return twin.conv1d_dynamic(inputs[0], inputs[1].reshape(-1, taps, channels), state)
         if self.kind == "gated":
             return twin.conv1d_gated(*inputs, self.w, bias, state)
         return (twin.conv1d_silu if self.kind == "silu" else twin.conv1d)(inputs[0], self.w, bias, state)
