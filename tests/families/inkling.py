@@ -1,0 +1,44 @@
+"""Inkling."""
+
+from typing import Any
+
+from family_rows import FamilyRows
+from reference.inkling import inkling
+
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
+
+NAME = "InklingForCausalLM"
+_SIZES: dict[str, Any] = {
+    "architectures": [NAME], "hidden_size": 96, "num_hidden_layers": 3, "intermediate_size": 136,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "swa_num_attention_heads": 5,
+    "swa_num_key_value_heads": 1, "swa_head_dim": 28, "sliding_window_size": 11, "d_rel": 7, "rel_extent": 23,
+    "n_routed_experts": 9, "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 72,
+}  # fmt: skip
+ROWS = FamilyRows(
+    configs={
+        "inkling": {
+            **_SIZES, "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding"],
+            "mlp_layer_types": ["sparse", "dense", "sparse"], "logits_mup_width_multiplier": 0.7,
+            "log_scaling_n_floor": 9, "log_scaling_alpha": 0.7,
+        },
+        "inkling-taps": {
+            **_SIZES, "conv_kernel_size": 3, "n_shared_experts": 1, "route_scale": 2.5, "rms_norm_eps": 2e-4,
+            "logits_mup_width_multiplier": 1.5, "d_rel": 16, "local_layer_ids": [1], "dense_mlp_idx": 1,
+        },
+    },
+    repeated=("inkling-taps",),
+    twins={NAME: inkling},
+    defaults={
+        NAME: {
+            "rms_norm_eps": 1e-6, "route_scale": 8.0, "logits_mup_width_multiplier": 24.0, "log_scaling_alpha": 0.1,
+        }
+    },
+    model_types={NAME: "inkling_text"},
+    errors=(
+        ("inkling", {"shared_expert_sink": False}, UnsupportedError, "shared_expert_sink = false"),
+        ("inkling", {"layer_types": ["hybrid"] * 2}, CheckpointError, "3 times hybrid or hybrid_sliding"),
+        ("inkling", {"num_key_value_heads": 4}, CheckpointError, "a divisor of the 6 attention heads"),
+    ),
+    refused=("inkling", "inkling-taps"),
+    loaded=("inkling",),
+)  # fmt: skip

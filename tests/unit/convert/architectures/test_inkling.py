@@ -1,0 +1,89 @@
+"""Inkling as published: other names, rows of gate and up that alternate, a padded vocabulary."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import random_checkpoints
+from random_models import TOKENIZER
+from safetensors.numpy import save_file
+
+from hybrid.convert import convert
+from hybrid.quant.ggml.reader import GGUFFile
+
+CONFIG = random_checkpoints.complete(
+    {**random_checkpoints.CONFIGS["inkling"], "mlp_layer_types": ["dense", "sparse", "sparse"]}
+)
+NAMES = {
+    "q_proj": "wq_du", "k_proj": "wk_dv", "v_proj": "wv_dv", "r_proj": "wr_du", "o_proj": "wo_ud",
+    "self_attn": "attn", "sconv.conv1d": "sconv", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "mlp_norm", "e_score_correction_bias": "bias", "mlp.down_proj": "mlp.w2_md",
+    "embed_tokens.embed_norm": "embed_norm", "embed_tokens": "embed", "lm_head": "model.unembed",
+}  # fmt: skip
+Tensors = dict[str, np.ndarray]
+
+
+def alternating(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+    return np.stack([gate, up], axis=-2).reshape(*gate.shape[:-2], -1, gate.shape[-1])
+
+
+def published(tensors: Tensors) -> Tensors:
+    """The tensors under their published names, in the published layout."""
+    made = {}
+    for name, x in tensors.items():
+        if re.search(r"experts\.|mlp\.(gate|up)_proj", name):
+            continue
+        for new, old in NAMES.items():
+            name = name.replace(new, old)
+        made[name] = np.pad(x, ((0, 9), (0, 0))) if "embed.w" in name else x
+    for i, kind in enumerate(CONFIG["mlp_layer_types"]):
+        p = f"model.layers.{i}.mlp."
+
+        def stack(name: str, first: int = 0, step: int = 1, p: str = p) -> np.ndarray:
+            """Parts `first`, `first` + `step`... of a tensor that the converter splits."""
+            n = sum(key.rpartition(".")[0] == p + name for key in tensors)
+            return np.stack([tensors[f"{p}{name}.{e}"] for e in range(first, n, step)])
+
+        if kind == "dense":
+            made[p + "w13_dn.weight"] = alternating(*(tensors[f"{p}{part}_proj.weight"] for part in ("gate", "up")))
+            continue
+        made[p + "experts.w13_weight"] = alternating(*(stack("experts.gate_up_proj", j, 2) for j in range(2)))
+        made[p + "experts.w2_weight"] = stack("experts.down_proj")
+        gate, up, down = (stack(f"shared_experts.{part}_proj") for part in ("gate", "up", "down"))
+        made[p + "shared_experts.shared_w13_weight"] = alternating(gate, up)
+        made[p + "shared_experts.shared_w2_weight"] = down
+    return {name.replace("model.", "model.llm.", 1): x for name, x in made.items()}
+
+
+def settings() -> dict[str, Any]:
+    """The published spelling of the config."""
+    text = {key: value for key, value in CONFIG.items() if key not in ("layer_types", "mlp_layer_types")}
+    text |= {
+        "intermediate_size": text.pop("moe_intermediate_size"), "dense_intermediate_size": CONFIG["intermediate_size"],
+        "dense_mlp_idx": 1, "local_layer_ids": [0, 2], "unpadded_vocab_size": CONFIG["vocab_size"],
+        "vocab_size": CONFIG["vocab_size"] + 9, "sconv_kernel_size": 4, "model_max_length": 512,
+    }  # fmt: skip
+    del text["architectures"], text["max_position_embeddings"]
+    mtp = {"num_nextn_predict_layers": 1}
+    return {"architectures": ["InklingForConditionalGeneration"], "text_config": text, "mtp_config": mtp}
+
+
+def test_the_published_spelling_makes_the_same_file(tmp_path: Path) -> None:
+    plain = random_checkpoints.write(CONFIG, tmp_path / "plain")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps(settings()))
+    tensors = published(random_checkpoints.tensors(CONFIG))
+    for left_out in ("model.mtp.layers.0.attn.wq_du.weight", "model.audio.encoder.weight"):
+        tensors[left_out] = np.ones((2, 2), np.float32)
+    save_file(tensors, other / "model.safetensors")
+    for folder in (plain, other):
+        convert(folder, folder.with_suffix(".gguf"), outtype="f32", tokenizer=TOKENIZER)
+    with GGUFFile.open(plain.with_suffix(".gguf")) as a, GGUFFile.open(other.with_suffix(".gguf")) as b:
+        assert a.tensors.keys() == b.tensors.keys()
+        for name in a.tensors:
+            np.testing.assert_array_equal(a.f32(name), b.f32(name), name)
+        own = [{k: v for k, v in one.metadata.items() if k.startswith("inkling.")} for one in (a, b)]
+        np.testing.assert_equal(*own)
