@@ -29,7 +29,7 @@ PUBLISHED = (
     ("model.embed_norm.", "model.embed_tokens.embed_norm."), ("model.unembed.", "lm_head."),
 )  # fmt: skip
 # matrices whose rows of gate and up alternate, in the published checkpoints
-_ROUTED, _SHARED, _DENSE = "experts.w13_weight", "shared_experts.shared_w13_weight", "w13_dn.weight"
+ROUTED, _SHARED, _DENSE = "experts.w13_weight", "shared_experts.shared_w13_weight", "w13_dn.weight"
 
 
 def with_residual(divisor: float = 1.0) -> Transform:
@@ -43,11 +43,9 @@ def with_residual(divisor: float = 1.0) -> Transform:
     return Transform("the input added to", apply, arithmetic=True)
 
 
-def read_layer_heads(config: Config, local: bool) -> Heads:
-    """Heads of layers with the window or without, with transformers' defaults."""
-    prefix = "swa_" if local else ""
+def _read_heads(config: Config, prefix: str, usual: tuple[int, int, int]) -> Heads:
+    """Heads of the layers whose keys begin with `prefix`; `usual`: transformers' defaults."""
     names = (f"{prefix}num_attention_heads", f"{prefix}num_key_value_heads", f"{prefix}head_dim")
-    usual = (64, 16 if local else 8, 128)
     n_head, n_kv, d_head = (
         config.integer(name, default=value, maximum=MAX_HEAD) for name, value in zip(names, usual, strict=True)
     )
@@ -57,8 +55,100 @@ def read_layer_heads(config: Config, local: bool) -> Heads:
 
 
 @dataclass(frozen=True)
-class Inkling(Decoder):
-    """One model. In checkpoints as published, rows of gate and up alternate (`alternate`)."""
+class InklingBase(Decoder):
+    """What both generations share. In checkpoints as published, rows of gate and up alternate (`alternate`)."""
+
+    in_llama_cpp = False
+    pre: ClassVar[tuple[str, ...]] = ("gpt-4o",)
+    usual: ClassVar[Mapping[str, Any]]  # transformers' defaults that differ
+
+    full: Heads  # of layers that see all tokens
+    sliding: Heads
+    local: tuple[bool, ...]
+    window: int
+    n_state: int  # profiles that a bias by distance mixes
+    extent: int  # distances with a bias, on layers that see all tokens
+    temperature: float
+    period: int
+    d_conv: int
+    n_ff_expert: int
+    n_expert: int
+    n_expert_used: int
+    weights_scale: float
+    alternate: bool
+
+    @classmethod
+    def shared(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
+        """These fields, and the fields of `Decoder`."""
+        config.expects("hidden_act", "silu")
+        usual = cls.usual
+        spelled = {"n_ctx": ("max_position_embeddings", "model_max_length")}
+        sizes = cls.sizes(config, shapes, n_ctx=usual["n_ctx"], spelled=spelled) | {"tied": False}
+        n_vocab = config.integer("unpadded_vocab_size", default=usual["n_vocab"] or sizes["n_vocab"])
+        n_expert = config.integer("n_routed_experts", "num_local_experts", default=usual["n_expert"], maximum=4096)
+        return sizes | {
+            "n_vocab": min(sizes["n_vocab"], n_vocab),
+            "full": _read_heads(config, "", usual["full"]),
+            "sliding": _read_heads(config, "swa_", usual["sliding"]),
+            "local": _read_local(config, sizes["n_layer"]),
+            "window": config.integer("sliding_window_size", "sliding_window", default=usual["window"]),
+            "n_state": config.integer("d_rel", default=16, maximum=MAX_HEAD),
+            "extent": config.integer("rel_extent", default=1024, maximum=1 << 24),
+            "temperature": config.number("log_scaling_alpha", default=0.1),
+            "period": config.integer("log_scaling_n_floor", default=usual["period"]),
+            "d_conv": config.integer("conv_kernel_size", "sconv_kernel_size", default=4, minimum=2, maximum=64),
+            "n_expert": n_expert,
+            "n_expert_used": config.integer("num_experts_per_tok", default=usual["n_used"], maximum=n_expert),
+            "weights_scale": config.number("route_scale", "routed_scaling_factor", default=8.0),
+            "alternate": any(ROUTED in name or _DENSE in name for name in shapes),
+        }
+
+    def heads(self, i: int) -> Heads:
+        return self.sliding if self.local[i] else self.full
+
+    def values(self) -> dict[str, Any]:
+        heads = [self.heads(i) for i in range(self.n_layer)]
+        scaled = {} if self.period and not all(self.local) else {"temperature": None, "period": None}
+        return scaled | {"n_head": [one.n_head for one in heads], "n_head_kv": [one.n_kv for one in heads]}
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
+        """The matrices of every expert, gate and up apart if their rows do not alternate; rows of tokens that the
+        vocabulary has. Other shapes stay whole."""
+        n, n_ff = self.n_embd, self.n_ff_expert
+        if name in (self.embedding, "lm_head.weight") and shape[1:] == (n,) and shape[0] > self.n_vocab:
+            yield TensorBlock(name, (0, 0), (self.n_vocab, n))
+        elif name.endswith(".experts.gate_up_proj") and shape[1:] == (2 * n_ff, n):
+            for i in range(2 * shape[0]):
+                yield TensorBlock(f"{name}.{i}", (i // 2, i % 2 * n_ff, 0), (n_ff, n))
+        elif "experts." in name and len(shape) == 3:
+            for i in range(shape[0]):
+                yield TensorBlock(f"{name}.{i}", (i, 0, 0), shape[1:])
+
+    def convolution(self, hf: str, blk: str, part: str, n: int, divisor: float = 1.0) -> Row:
+        shape, target = (n, 1, self.d_conv), f"{blk}ssm_conv1d_{part}.weight"
+        return row(hf + "conv1d.weight", target, n, self.d_conv, source_shape=shape, transform=with_residual(divisor))
+
+    def experts(self, hf: str, blk: str, n_shared: int = 0) -> Iterator[Row]:
+        """Matrices of all experts; shared ones follow the others."""
+        n, n_ff, n_routed = self.n_embd, self.n_ff_expert, self.n_expert - n_shared
+        for first, part in enumerate(("gate", "up")):
+            how = dict[str, Any]()
+            sources = [f"{hf}experts.gate_up_proj.{2 * e + first}" for e in range(n_routed)]
+            sources += [f"{hf}shared_experts.{part}_proj.{e}" for e in range(n_shared)]
+            if self.alternate:
+                sources = [f"{hf}{ROUTED}.{e}" for e in range(n_routed)]
+                sources += [f"{hf}{_SHARED}.{e}" for e in range(n_shared)]
+                how = {"source_shape": (2 * n_ff, n), "transform": alternate_rows(2 * n_ff, first)}
+            target = f"{blk}ffn_{part}_exps.weight"
+            yield Row(target, (self.n_expert, n_ff, n), tuple(sources), group=hf, **how)
+        sources = [f"{hf}experts.down_proj.{e}" for e in range(n_routed)]
+        sources += [f"{hf}shared_experts.down_proj.{e}" for e in range(n_shared)]
+        yield experts(sources, blk + "ffn_down_exps.weight", n, n_ff, group=hf)
+
+
+@dataclass(frozen=True)
+class Inkling(InklingBase):
+    """One model of Inkling."""
 
     arch: ClassVar[str] = "inkling"
     architectures: ClassVar[tuple[str, ...]] = ("InklingForCausalLM",)
@@ -68,8 +158,6 @@ class Inkling(Decoder):
         "d_head_local=sliding/d_head .attention.value_length_swa=sliding/d_head eps window local temperature? period? "
         "d_conv n_expert n_expert_used n_shared n_ff_expert weights_scale logit_scale .general.file_type .vocab_size"
     )
-    in_llama_cpp = False
-    pre: ClassVar[tuple[str, ...]] = ("gpt-4o",)
     dropped: ClassVar[tuple[str, ...]] = ("model.mtp.",)
     conditional: ClassVar[Mapping[str, str]] = {
         "local_layer_ids": "where layer_types is absent",
@@ -90,86 +178,39 @@ class Inkling(Decoder):
         ),
     }
 
-    full: Heads  # of layers that see all tokens
-    sliding: Heads
-    local: tuple[bool, ...]
-    window: int
-    n_state: int  # profiles that a bias by distance mixes
-    extent: int  # distances with a bias, on layers that see all tokens
-    temperature: float
-    period: int
-    d_conv: int
+    usual: ClassVar[Mapping[str, Any]] = {
+        "n_ctx": 131072, "n_vocab": 0, "full": (64, 8, 128), "sliding": (64, 16, 128), "window": 512, "period": 0,
+        "n_expert": 256, "n_used": 6,
+    }  # fmt: skip
+
     dense: tuple[bool, ...]
     n_ff: int
-    n_ff_expert: int
-    n_expert: int  # with the shared ones
-    n_expert_used: int
     n_shared: int
-    weights_scale: float
     logit_scale: float
-    alternate: bool
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
         config.expects("shared_expert_sink", True)
-        spelled = {"n_ctx": ("max_position_embeddings", "model_max_length")}
-        sizes = cls.sizes(config, shapes, n_ctx=131072, spelled=spelled) | {"tied": False}
-        sizes["n_vocab"] = min(sizes["n_vocab"], config.integer("unpadded_vocab_size", default=sizes["n_vocab"]))
-        n_expert = config.integer("n_routed_experts", "num_local_experts", default=256, maximum=4096)
+        fields = cls.shared(config, shapes)
         n_shared = config.integer("n_shared_experts", default=2, maximum=4096)
         n_ff = config.integer("intermediate_size", default=24576)
         n_ff_expert = config.integer("moe_intermediate_size", default=3072)
         if config.get("dense_intermediate_size") is not None:
             n_ff, n_ff_expert = config.integer("dense_intermediate_size"), n_ff
+        fields |= {name: fields[name] + n_shared for name in ("n_expert", "n_expert_used")}
         return cls(
-            **sizes,
-            full=read_layer_heads(config, False),
-            sliding=read_layer_heads(config, True),
-            local=_read_local(config, sizes["n_layer"]),
-            window=config.integer("sliding_window_size", "sliding_window", default=512),
-            n_state=config.integer("d_rel", default=16, maximum=MAX_HEAD),
-            extent=config.integer("rel_extent", default=1024, maximum=1 << 24),
-            temperature=config.number("log_scaling_alpha", default=0.1),
-            period=config.integer("log_scaling_n_floor", default=0),
-            d_conv=config.integer("conv_kernel_size", "sconv_kernel_size", default=4, minimum=2, maximum=64),
-            dense=_read_dense(config, sizes["n_layer"]),
+            **fields,
+            dense=_read_dense(config, fields["n_layer"]),
             n_ff=n_ff,
             n_ff_expert=n_ff_expert,
-            n_expert=n_expert + n_shared,
-            n_expert_used=config.integer("num_experts_per_tok", default=6, maximum=n_expert) + n_shared,
             n_shared=n_shared,
-            weights_scale=config.number("route_scale", default=8.0),
             logit_scale=config.number("logits_mup_width_multiplier", "embedding_multiplier", default=24.0),
-            alternate=any(name.endswith((_ROUTED, _DENSE)) for name in shapes),
         )
-
-    def heads(self, i: int) -> Heads:
-        return self.sliding if self.local[i] else self.full
-
-    def values(self) -> dict[str, Any]:
-        heads = [self.heads(i) for i in range(self.n_layer)]
-        scaled = {} if self.period and not all(self.local) else {"temperature": None, "period": None}
-        return scaled | {"n_head": [one.n_head for one in heads], "n_head_kv": [one.n_kv for one in heads]}
 
     def canonical(self, name: str) -> str:
         for old, new in PUBLISHED:
-            if new not in name:
-                name = name.replace(old, new, 1)
+            name = name.replace(old, new, 1)
         return name
-
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """The matrices of every expert, gate and up apart if their rows do not alternate; rows of tokens that the
-        vocabulary has. Other shapes stay whole."""
-        n, n_ff = self.n_embd, self.n_ff_expert
-        if name in (self.embedding, "lm_head.weight") and shape[1:] == (n,) and shape[0] > self.n_vocab:
-            yield TensorBlock(name, (0, 0), (self.n_vocab, n))
-        elif name.endswith(".experts.gate_up_proj") and shape[1:] == (2 * n_ff, n):
-            for i in range(2 * shape[0]):
-                yield TensorBlock(f"{name}.{i}", (i // 2, i % 2 * n_ff, 0), (n_ff, n))
-        elif "experts." in name and len(shape) == 3:
-            for i in range(shape[0]):
-                yield TensorBlock(f"{name}.{i}", (i, 0, 0), shape[1:])
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
@@ -185,11 +226,6 @@ class Inkling(Decoder):
             gate = "" if self.dense[i] else "gate."
             yield row(f"{hf}mlp.{gate}global_scale", blk + "ssm_conv1d_ffn.scale", 1)
             yield from (self._dense if self.dense[i] else self._experts)(hf + "mlp.", blk)
-
-    def convolution(self, hf: str, blk: str, part: str, n: int) -> Row:
-        shape = (n, 1, self.d_conv)
-        target = f"{blk}ssm_conv1d_{part}.weight"
-        return row(hf + "conv1d.weight", target, n, self.d_conv, source_shape=shape, transform=with_residual())
 
     def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         heads, n_state = self.heads(i), self.n_state
@@ -213,23 +249,10 @@ class Inkling(Decoder):
         yield row(hf + "down_proj.weight", blk + "ffn_down.weight", n, n_ff)
 
     def _experts(self, hf: str, blk: str) -> Iterator[Row]:
-        """Shared experts follow the others: they are as wide, and the router weighs them all alike."""
-        n, n_ff, n_shared, n_routed = self.n_embd, self.n_ff_expert, self.n_shared, self.n_expert - self.n_shared
-        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
-        yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", n_routed)
-        for first, part in enumerate(("gate", "up")):
-            target, how = f"{blk}ffn_{part}_exps.weight", dict[str, Any]()
-            if self.alternate:
-                sources = [f"{hf}{_ROUTED}.{e}" for e in range(n_routed)]
-                sources += [f"{hf}{_SHARED}.{e}" for e in range(n_shared)]
-                how = {"source_shape": (2 * n_ff, n), "transform": alternate_rows(2 * n_ff, first)}
-            else:
-                sources = [f"{hf}experts.gate_up_proj.{2 * e + first}" for e in range(n_routed)]
-                sources += [f"{hf}shared_experts.{part}_proj.{e}" for e in range(n_shared)]
-            yield Row(target, (self.n_expert, n_ff, n), tuple(sources), group=hf, **how)
-        sources = [f"{hf}experts.down_proj.{e}" for e in range(n_routed)]
-        sources += [f"{hf}shared_experts.down_proj.{e}" for e in range(n_shared)]
-        yield experts(sources, blk + "ffn_down_exps.weight", n, n_ff, group=hf)
+        """The router weighs all alike."""
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        yield row(hf + "gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert - self.n_shared)
+        yield from self.experts(hf, blk, self.n_shared)
 
 
 def _read_local(config: Config, n_layer: int) -> tuple[bool, ...]:

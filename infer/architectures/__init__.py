@@ -44,6 +44,7 @@ _HOMES = {
     "hunyuan-dense": "hunyuan.Hunyuan",
     "hunyuan-moe": "hunyuan.HunyuanMoe",
     "inkling": "inkling.Inkling",
+    "inkling2": "inkling2.Inkling2",
     "jamba": "jamba.Jamba",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",

@@ -4,8 +4,9 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 from collections.abc import Iterator
+from typing import Any
 
-from hybrid.quant.ggml.families.inkling import InklingHparams
+from hybrid.quant.ggml.families.inkling import InklingHparams, LeaningHparams
 
 from ..kernels.rows.moe import Scoring
 from ..layers.base import Layer
@@ -17,6 +18,18 @@ from ..layers.query_scale import QueryScale
 from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part
+
+
+def leaning(h: LeaningHparams, i: int, w: Weights) -> dict[str, Any]:
+    """Fields of the attention of layer i."""
+    local = h.local[i]
+    n_state, extent = w.gguf.info(f"blk.{i}.attn_rel_b.weight").shape
+    scale = None if local or not h.period else QueryScale(h.temperature, h.period, 1, smooth=True)
+    return {
+        "layer": i, "n_embd": h.n_embd, "n_head": h.n_head[i], "n_kv": h.n_head_kv[i],
+        "d_head": h.d_head_local if local else h.d_head, "window": h.window if local else 0, "query_scale": scale,
+        "n_state": n_state, "extent": extent, "d_conv": h.d_conv,
+    }  # fmt: skip
 
 
 class Inkling(Family):
@@ -31,14 +44,8 @@ class Inkling(Family):
             yield f"{part}_norm.weight", Convolved(layer, Convolution(i, part, h.n_embd, h.d_conv))
 
     def attention(self, h: InklingHparams, i: int, w: Weights) -> Layer:
-        local = h.local[i]
-        d_head, window = (h.d_head_local, h.window) if local else (h.d_head, 0)
-        n_state, extent = w.gguf.info(f"blk.{i}.attn_rel_b.weight").shape
-        scale = None if local or not h.period else QueryScale(h.temperature, h.period, 1, smooth=True)
-        return LeaningAttention(
-            i, h.n_embd, h.n_head[i], h.n_head_kv[i], d_head, scale=1 / d_head, window=window, norm=HeadNorm(h.eps),
-            query_scale=scale, n_state=n_state, extent=extent, d_conv=h.d_conv,
-        )  # fmt: skip
+        fields = leaning(h, i, w)
+        return LeaningAttention(**fields, scale=1 / fields["d_head"], norm=HeadNorm(h.eps))
 
     def feed_forward(self, h: InklingHparams, i: int, w: Weights) -> Layer:
         if f"blk.{i}.ffn_gate_inp.weight" not in w:

@@ -314,13 +314,20 @@ class Attention:
         return b.common[name].ref
 
     def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:
-        rows = [add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items()]
+        rows = [
+            add_bias(b, b.matmul(self.input_of(part, x), w, f"attn_{part}"), self.bias[part])
+            for part, w in self.w_in.items()
+        ]
         for adapter, product in zip(self.adapters.values(), rows, strict=False):
             adapter.add(b, x, product)
         if not self.fused:
             return rows[0], rows[1], rows[2]
         n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
         return rows[0].columns(0, n_q), rows[0].columns(n_q, n_k), rows[0].columns(n_q + n_k, n_v)
+
+    def input_of(self, part: str, x: Rows) -> Rows:
+        """The rows that the projection `part` reads; x: of queries."""
+        return x
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that alternate them head by head."""

@@ -31,8 +31,11 @@ class LeaningAttention(Attention):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        widths = {"k": self.n_kv * self.d_head, "v": self.n_kv * self.d_value}
-        self.convolutions = [Convolution(self.layer, part, n, self.d_conv) for part, n in widths.items()]
+        self.convolutions = [self.convolution(part, n) for part, n in self.projections().items() if part != "q"]
+
+    def convolution(self, part: str, n: int) -> Convolution:
+        """The convolution of n keys or values."""
+        return Convolution(self.layer, part, n, self.d_conv)
 
     def load(self, w: Weights) -> None:
         super().load(w)
@@ -47,12 +50,19 @@ class LeaningAttention(Attention):
 
     def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:
         q, *rows = super()._project(b, x, memory)
-        k, v = (each.of(b, row, memory) for each, row in zip(self.convolutions, rows, strict=True))
-        states = b.matmul(x, self.w_states, "attn_rel")
+        k, v = (
+            each.of(b, row, memory, self.input_of(each.part, x))
+            for each, row in zip(self.convolutions, rows, strict=True)
+        )
+        self._leaning = self.lean(b, x)
         if self.query_scale:
+            states = self._leaning.states.columns(0, self.n_head * self.n_state)
             self.query_scale.apply(b, states, self._weights, memory.n_ctx)
-        self._leaning = Leaning(states, self.profiles)
         return q, k, v
+
+    def lean(self, b: Builder, x: Rows) -> Leaning:
+        """The states of x."""
+        return Leaning(b.matmul(x, self.w_states, "attn_rel"), self.profiles)
 
     def leaning(self) -> Leaning:
         return self._leaning

@@ -1,18 +1,24 @@
-"""Inkling."""
+"""Inkling and Inkling 2."""
 
 from typing import Any
 
 from family_rows import FamilyRows
-from reference.inkling import inkling
+from reference.inkling import inkling, inkling2
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 
-NAME = "InklingForCausalLM"
+NAME, SECOND = "InklingForCausalLM", "Inkling2ForCausalLM"
 _SIZES: dict[str, Any] = {
     "architectures": [NAME], "hidden_size": 96, "num_hidden_layers": 3, "intermediate_size": 136,
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "swa_num_attention_heads": 5,
     "swa_num_key_value_heads": 1, "swa_head_dim": 28, "sliding_window_size": 11, "d_rel": 7, "rel_extent": 23,
     "n_routed_experts": 9, "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 72,
+}  # fmt: skip
+_SECOND: dict[str, Any] = {
+    "architectures": [SECOND], "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20,
+    "swa_num_attention_heads": 5, "swa_num_key_value_heads": 1, "swa_head_dim": 28, "sliding_window_size": 11,
+    "d_rel": 7, "rel_extent": 23, "n_routed_experts": 9, "num_experts_per_tok": 3, "moe_intermediate_size": 72,
+    "unpadded_vocab_size": 2023, "qk_l2_clip_threshold": 4.6, "rel_l2_clip_threshold": 2.6,
 }  # fmt: skip
 ROWS = FamilyRows(
     configs={
@@ -25,20 +31,36 @@ ROWS = FamilyRows(
             **_SIZES, "conv_kernel_size": 3, "n_shared_experts": 1, "route_scale": 2.5, "rms_norm_eps": 2e-4,
             "logits_mup_width_multiplier": 1.5, "d_rel": 16, "local_layer_ids": [1], "dense_mlp_idx": 1,
         },
+        "inkling2": {
+            **_SECOND, "num_hidden_layers": 4, "n_layers_per_attn_res_block": 2, "log_scaling_n_floor": 9,
+            "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding", "hybrid"], "log_scaling_alpha": 0.7,
+            "mlp_gate_softcap": 0.8, "mlp_up_softcap": 1.1, "final_logit_softcapping": 5.0,
+        },
+        "inkling2-first": {  # the first layer sees all tokens
+            **_SECOND, "num_hidden_layers": 3, "n_layers_per_attn_res_block": 3, "conv_kernel_size": 3,
+            "layer_types": ["hybrid", "hybrid", "hybrid_sliding"], "route_scale": 2.5, "rms_norm_eps": 2e-4,
+            "log_scaling_n_floor": 21,
+        },
     },
-    repeated=("inkling-taps",),
-    twins={NAME: inkling},
+    repeated=("inkling-taps", "inkling2-first"),
+    twins={NAME: inkling, SECOND: inkling2},
     defaults={
         NAME: {
             "rms_norm_eps": 1e-6, "route_scale": 8.0, "logits_mup_width_multiplier": 24.0, "log_scaling_alpha": 0.1,
-        }
+        },
+        SECOND: {
+            "rms_norm_eps": 1e-6, "route_scale": 8.0, "log_scaling_n_floor": 128000, "log_scaling_alpha": 0.1,
+            "n_layers_per_attn_res_block": 6, "mlp_gate_softcap": 4.0, "mlp_up_softcap": 25.0,
+            "final_logit_softcapping": 30.0,
+        },
     },
-    model_types={NAME: "inkling_text"},
+    model_types={NAME: "inkling_text", SECOND: "inkling2_text"},
     errors=(
         ("inkling", {"shared_expert_sink": False}, UnsupportedError, "shared_expert_sink = false"),
         ("inkling", {"layer_types": ["hybrid"] * 2}, CheckpointError, "3 times hybrid or hybrid_sliding"),
         ("inkling", {"num_key_value_heads": 4}, CheckpointError, "a divisor of the 6 attention heads"),
+        ("inkling2", {"scoring_func": "softmax"}, UnsupportedError, 'scoring_func = "softmax"'),
     ),
-    refused=("inkling", "inkling-taps"),
-    loaded=("inkling",),
+    refused=("inkling", "inkling-taps", "inkling2", "inkling2-first"),
+    loaded=("inkling", "inkling2"),
 )  # fmt: skip

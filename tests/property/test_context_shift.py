@@ -28,7 +28,10 @@ LEARNED = {"gpt2"}
 # Norms after RoPE weigh the two values of a pair differently: scores depend on absolute positions. The keys move
 # correctly nevertheless, see tests/unit/infer/memory/test_moves.py. Queries of Ministral 3, Llama 4 and Inkling grow
 # with their position.
-ABSOLUTE = {"hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4-window", "llama4-order", "inkling"}
+ABSOLUTE = {
+    *("hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4-window", "llama4-order"),
+    *("inkling", "inkling2"),
+}
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
-"""Inkling in float64; `model` is families.Reference."""
+"""Inkling and Inkling 2 in float64; `model` is families.Reference."""
 
 from typing import Any
 
 import numpy as np
 from reference.attention import attention, distance_bias
-from reference.experts import choose
+from reference.experts import choose, mixture, softmax
+from reference.kimi import rms
+from reference.kimi_k3 import situ
 from reference.recurrent import F64, conv1d, sigmoid, silu
 
 
@@ -64,3 +66,98 @@ def _experts(model: Any, x: F64, p: str) -> F64:
                 )
             out[token] += weight * (down @ (silu(gate @ x[token]) * (up @ x[token])))
     return out
+
+
+def clipped(x: F64, limit: float) -> F64:
+    """Heads [..., n], none much longer than `limit`."""
+    length = np.sqrt((x * x).sum(-1, keepdims=True))
+    return x * np.minimum(limit / (length + 1e-6), 1)
+
+
+def inkling2(model: Any, ids: list[int]) -> F64:
+    c, t = model.c, model.t
+    stream = model.norm(t["model.embed_tokens.weight"][ids], "model.embed_tokens.embed_norm")
+    banks: list[F64] = []
+    for i in range(c["num_hidden_layers"]):
+        p, before = f"model.layers.{i}.", stream
+        y = _attention2(model, [*banks, stream], i)
+        y = _scaled(t, y, p + "post_attention_convolution")
+        if i % c["n_layers_per_attn_res_block"] == 0:
+            banks.append(before)
+            stream = y
+        else:
+            stream = before + y
+        h = _mixed([*banks, stream], t[p + "mlp_input.query"])
+        y = _experts2(model, model.norm(h, p + "post_attention_layernorm"), p + "mlp.")
+        stream = stream + _scaled(t, y, p + "post_mlp_convolution")
+    h = model.norm(_mixed([*banks, stream], t["model.final_input.query"]), "model.norm")
+    cap = c["final_logit_softcapping"]
+    return cap * np.tanh(model.linear(h, "lm_head") / cap)
+
+
+def _mixed(rows: list[F64], query: F64) -> F64:
+    """The mix of normed rows [tok, n], by softmax weights."""
+    normed = np.stack([rms(row, 1.0, 1e-6) for row in rows], axis=1)
+    weights = softmax(normed @ query / np.sqrt(len(query)))
+    return (weights[:, :, None] * normed).sum(1)
+
+
+def _scaled(t: dict[str, F64], x: F64, name: str) -> F64:
+    return _convolved(t, x, name) / np.sqrt(t[name + ".conv1d.weight"].shape[2] + 1)
+
+
+def _changed(x: F64, static: F64, changes: F64) -> F64:
+    """A convolution with taps [lag, channel] and changes [tok, head, lag] of them, plus its input."""
+    total, n = x.copy(), x.shape[1] // changes.shape[1]
+    for token in range(len(x)):
+        for lag in range(min(len(static), token + 1)):
+            total[token] += (static[lag] + np.repeat(changes[token, :, lag], n)) * x[token - lag]
+    return total / np.sqrt(2 * len(static) + 1)
+
+
+def _attention2(model: Any, streams: list[F64], i: int) -> F64:
+    c, t, layer, pos = model.c, model.t, f"model.layers.{i}.", np.arange(len(streams[0]))
+    p, n_tok = layer + "self_attn.", len(pos)
+    local = c["layer_types"][i] == "hybrid_sliding" if "layer_types" in c else (i + 1) % 6 != 0
+    d = c["swa_head_dim" if local else "head_dim"]
+    query = f"{layer}attention_input.query"
+    inputs = {}
+    for number, part in enumerate("qkv"):
+        own, norm = (query, "input_layernorm") if local else (f"{query}.{number}", f"{part}_input_layernorm")
+        mixed = _mixed(streams, t[own]) if i else streams[0]
+        inputs[part] = model.norm(mixed, layer + norm)
+    x = inputs["q"]
+    rows = {part: model.linear(inputs[part], f"{p}{part}_proj.linear") for part in "qkv"}
+    for part in "kv":
+        name = f"{p}{part}_proj.sconv"
+        if local:
+            rows[part] = _scaled(t, rows[part], name)
+        else:
+            changes = model.linear(inputs[part], name + ".weight_proj")
+            static = t[name + ".static_weight"]
+            rows[part] = _changed(rows[part], static, changes.reshape(n_tok, -1, len(static)))
+    q, k, v = (rows[part].reshape(n_tok, -1, d) for part in "qkv")
+    r = model.linear(x, p + "relative_position_bias.linear").reshape(*q.shape[:2], -1)
+    q = clipped(q * t[p + "q_proj.norm.scale"], c["qk_l2_clip_threshold"])
+    k = clipped(k, c["qk_l2_clip_threshold"])
+    v = rms(v, 1.0, model.eps)
+    r = clipped(r * t[p + "relative_position_bias.norm.scale"], c["rel_l2_clip_threshold"])
+    if not local:
+        tau = 1 + c["log_scaling_alpha"] * np.log(np.maximum((pos + 1) / c["log_scaling_n_floor"], 1))
+        q, r = q * tau[:, None, None], r * tau[:, None, None]
+    bias = distance_bias(r, t[p + "relative_position_bias.proj"], pos, n_tok)
+    window = c["sliding_window_size"] if local else 0
+    sinks = model.linear(x, p + "sink_proj")
+    y = attention(q, k, v, pos, d**-0.5, window, sinks=sinks, bias=bias).reshape(n_tok, -1)
+    return model.linear(y * sigmoid(model.linear(x, p + "o_proj.gate_proj")), p + "o_proj.linear")
+
+
+def _experts2(model: Any, x: F64, p: str) -> F64:
+    c, t = model.c, model.t
+
+    def expert(rows: F64, e: int) -> F64:
+        gate, up = (rows @ t[f"{p}experts.gate_up_proj.{2 * e + half}"].T for half in range(2))
+        return situ(gate, up, c["mlp_gate_softcap"], c["mlp_up_softcap"]) @ t[f"{p}experts.down_proj.{e}"].T
+
+    scores, bias = sigmoid(model.linear(x, p + "gate")), t[p + "gate.e_score_correction_bias"]
+    return c["route_scale"] * mixture(x, scores, bias, c["num_experts_per_tok"], expert)

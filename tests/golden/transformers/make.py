@@ -117,7 +117,7 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
         joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
         if name.endswith(".experts.gate_up_proj") and len(parts) > 1:  # two parts for every expert
             joined = joined.reshape(len(parts) // 2, -1, joined.shape[1])
-        elif re.search(r"experts\.(gate|up|down)_proj$", name) and parts[0].ndim == 2:  # a part for every expert
+        elif name not in tensors and re.search(r"experts\.(gate|up|down)_proj$|_input\.query$", name):
             joined = np.stack(parts)
         if name.endswith("linear_attn.qkv.weight"):
             prefix, n_value = (

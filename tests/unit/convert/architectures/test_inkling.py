@@ -1,4 +1,4 @@
-"""Inkling as published: other names, rows of gate and up that alternate, a padded vocabulary."""
+"""Inkling and Inkling 2 as published: other names, rows of gate and up that alternate, a padded vocabulary."""
 
 import json
 import re
@@ -70,14 +70,12 @@ def settings() -> dict[str, Any]:
     return {"architectures": ["InklingForConditionalGeneration"], "text_config": text, "mtp_config": mtp}
 
 
-def test_the_published_spelling_makes_the_same_file(tmp_path: Path) -> None:
-    plain = random_checkpoints.write(CONFIG, tmp_path / "plain")
+def same_files(config: dict[str, Any], other_config: dict[str, Any], tensors: Tensors, tmp_path: Path) -> None:
+    """The checkpoint of `config` in transformers' spelling, and another one, make the same file."""
+    plain = random_checkpoints.write(config, tmp_path / "plain")
     other = tmp_path / "other"
     other.mkdir()
-    (other / "config.json").write_text(json.dumps(settings()))
-    tensors = published(random_checkpoints.tensors(CONFIG))
-    for left_out in ("model.mtp.layers.0.attn.wq_du.weight", "model.audio.encoder.weight"):
-        tensors[left_out] = np.ones((2, 2), np.float32)
+    (other / "config.json").write_text(json.dumps(other_config))
     save_file(tensors, other / "model.safetensors")
     for folder in (plain, other):
         convert(folder, folder.with_suffix(".gguf"), outtype="f32", tokenizer=TOKENIZER)
@@ -85,5 +83,59 @@ def test_the_published_spelling_makes_the_same_file(tmp_path: Path) -> None:
         assert a.tensors.keys() == b.tensors.keys()
         for name in a.tensors:
             np.testing.assert_array_equal(a.f32(name), b.f32(name), name)
-        own = [{k: v for k, v in one.metadata.items() if k.startswith("inkling.")} for one in (a, b)]
+        own = [{k: v for k, v in one.metadata.items() if k.startswith("inkling")} for one in (a, b)]
         np.testing.assert_equal(*own)
+
+
+def test_the_published_spelling_makes_the_same_file(tmp_path: Path) -> None:
+    tensors = published(random_checkpoints.tensors(CONFIG))
+    for left_out in ("model.mtp.layers.0.attn.wq_du.weight", "model.audio.encoder.weight"):
+        tensors[left_out] = np.ones((2, 2), np.float32)
+    same_files(CONFIG, settings(), tensors, tmp_path)
+
+
+SECOND = random_checkpoints.complete(random_checkpoints.CONFIGS["inkling2"])
+NAMES_2 = {
+    "self_attn": "attn", "q_proj.linear": "wq_du", "k_proj.linear": "wk_dv", "v_proj.linear": "wv_dv",
+    "o_proj.linear": "wo_ud", "o_proj.gate_proj": "gate_attn", "sink_proj": "attn_sink_proj",
+    "k_proj.sconv": "k_sconv", "v_proj.sconv": "v_sconv", "relative_position_bias.linear": "wr_du",
+    "q_proj.norm": "q_l2_clip", "relative_position_bias.norm": "rel_l2_clip",
+    "relative_position_bias": "rel_logits_proj", "post_attention_convolution": "attn_sconv",
+    "post_mlp_convolution": "mlp_sconv", ".conv1d": "", "static_weight": "static_w",
+    "weight_proj.weight": "weight_proj", "post_attention_layernorm": "mlp_norm", "q_input_layernorm": "q_input_norm",
+    "k_input_layernorm": "k_input_norm", "v_input_layernorm": "v_input_norm", "input_layernorm": "attn_norm",
+    "e_score_correction_bias": "bias", "embed_tokens.embed_norm": "embed_norm", "embed_tokens": "embed",
+    "lm_head": "model.unembed", "final_input.query": "attn_res.output_query",
+}  # fmt: skip
+
+
+def published_2(tensors: Tensors) -> Tensors:
+    made: Tensors = {}
+    for name, x in tensors.items():
+        layer = re.match(r"model\.layers\.(\d+)\.", name)
+        i = int(layer[1]) if layer else 0
+        if name.endswith(".mlp_input.query"):
+            name = f"model.attn_res.mlp_queries.{i}"
+        elif ".attention_input.query" in name:
+            parts = [tensors[key] for key in tensors if key.startswith(f"model.layers.{i}.attention_input.query.")]
+            name, x = f"model.attn_res.attn_queries.{i - 1}", np.stack(parts) if parts else x
+        elif ".experts." in name:
+            continue
+        for new, old in NAMES_2.items():
+            name = name.replace(new, old)
+        made[name] = np.pad(x, ((0, 9), (0, 0))) if "embed.w" in name else x
+    for i in range(SECOND["num_hidden_layers"]):
+        p, n = f"model.layers.{i}.mlp.experts.", SECOND["n_routed_experts"]
+        halves = (np.stack([tensors[f"{p}gate_up_proj.{2 * e + j}"] for e in range(n)]) for j in range(2))
+        made[p + "w13_weight"] = alternating(*halves)
+        made[p + "w2_weight"] = np.stack([tensors[f"{p}down_proj.{e}"] for e in range(n)])
+    return {name.replace("model.", "model.llm.", 1): x for name, x in made.items()}
+
+
+def test_the_published_spelling_of_the_second_generation(tmp_path: Path) -> None:
+    text = {key: value for key, value in SECOND.items() if key != "architectures"}
+    text["vocab_size"] += 9
+    config = {"architectures": ["Inkling2ForConditionalGeneration"], "text_config": text}
+    tensors = published_2(random_checkpoints.tensors(SECOND))
+    tensors["model.visual.proj_in.weight"] = np.ones((2, 2), np.float32)
+    same_files(SECOND, config, tensors, tmp_path)
