@@ -78,6 +78,8 @@ class Inkling2(InklingBase):
         "period": 128000, "n_expert": 384, "n_used": 8,
     }  # fmt: skip
 
+    usual_ff: ClassVar[int] = 2304
+
     n_block: int
     limit: float
     state_limit: float
@@ -88,16 +90,27 @@ class Inkling2(InklingBase):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         config.expects("scoring_func", "sigmoid")
+        fields, n_block = cls.shared(config, shapes), config.integer("n_layers_per_attn_res_block", default=6)
         return cls(
-            **cls.shared(config, shapes),
-            n_ff_expert=config.integer("moe_intermediate_size", "intermediate_size", default=2304),
-            n_block=config.integer("n_layers_per_attn_res_block", default=6),
+            **fields,
+            **cls.read_more(config, fields["n_layer"], n_block),
+            n_ff_expert=config.integer("moe_intermediate_size", "intermediate_size", default=cls.usual_ff),
+            n_block=n_block,
             limit=config.number("qk_l2_clip_threshold", default=22.627416997969522),
             state_limit=config.number("rel_l2_clip_threshold", default=8.0),
             gate_limit=config.number("mlp_gate_softcap", default=4.0),
             up_limit=config.number("mlp_up_softcap", default=25.0),
             logit_cap=config.number("final_logit_softcapping", default=30.0),
         )
+
+    @classmethod
+    def read_more(cls, config: Config, n_layer: int, n_block: int) -> dict[str, Any]:
+        """Further fields of a family."""
+        return {}
+
+    def block_number(self, i: int) -> int:
+        """The number of layer i in the file."""
+        return i
 
     def canonical(self, name: str) -> str:
         if found := _QUERIES.match(name):
@@ -122,12 +135,12 @@ class Inkling2(InklingBase):
         n = self.n_embd
         yield from self.outer_rows(self.embedding, "model.norm.weight")
         yield row("model.embed_tokens.embed_norm.weight", "token_embd_norm.weight", n)
-        yield self._query("model.final_input.query", "output_res_score")
+        yield self.query("model.final_input.query", "output_res_score")
         for i in range(self.n_layer):
-            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            hf, blk = f"model.layers.{i}.", f"blk.{self.block_number(i)}."
             yield from self._inputs(hf, blk, i)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
-            yield self._query(hf + "mlp_input.query", blk + "ffn_res_score")
+            yield self.query(hf + "mlp_input.query", blk + "ffn_res_score")
             yield from self._attention(hf + "self_attn.", blk, i)
             for part, name in (("attn", "attention"), ("ffn", "mlp")):
                 yield self.convolution(f"{hf}post_{name}_convolution.", blk, part, n)
@@ -135,7 +148,7 @@ class Inkling2(InklingBase):
             yield row(hf + "mlp.gate.e_score_correction_bias", blk + "exp_probs_b.bias", self.n_expert)
             yield from self.experts(hf + "mlp.", blk)
 
-    def _query(self, hf: str, target: str) -> Row:
+    def query(self, hf: str, target: str) -> Row:
         """The query of a mix, with the scale of its scores."""
         return row(hf, target + ".weight", self.n_embd, transform=scaled(self.n_embd**-0.5))
 
@@ -145,12 +158,12 @@ class Inkling2(InklingBase):
         if self.local[i]:
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             if i:
-                yield self._query(query, blk + "attn_res_score")
+                yield self.query(query, blk + "attn_res_score")
             return
         for number, part in enumerate("qkv"):
             yield row(f"{hf}{part}_input_layernorm.weight", f"{blk}attn_norm_{part}.weight", n)
             if i:
-                yield self._query(f"{query}.{number}", f"{blk}attn_res_score_{part}")
+                yield self.query(f"{query}.{number}", f"{blk}attn_res_score_{part}")
 
     def convolution(self, hf: str, blk: str, part: str, n: int, divisor: float = 1.0) -> Row:
         return super().convolution(hf, blk, part, n, math.sqrt(self.d_conv + 1))

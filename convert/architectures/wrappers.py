@@ -30,6 +30,7 @@ TEXTS: Mapping[str, str] = {
     "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "inkling2_loop_text": "Inkling2LoopForCausalLM",
     "inkling2_text": "Inkling2ForCausalLM",
     "inkling_text": "InklingForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
@@ -324,6 +325,10 @@ ROWS: tuple[Wrapper, ...] = (
         "Inkling2ForConditionalGeneration", ("vision_tower", "visual"), "inkling2_text", ("inkling2_text",),
         prefixes=(*TRANSFORMERS, ("model.llm.", "model.")),
     ),
+    Wrapper(
+        "Inkling2LoopForConditionalGeneration", ("vision_tower", "visual"), "inkling2_loop_text",
+        ("inkling2_loop_text",), prefixes=(*TRANSFORMERS, ("model.llm.", "model.")),
+    ),
     *(
         Wrapper(
             name, _NEMOTRON_PARTS, "nemotron_h", ("nemotron_h",), section="llm_config|text_config",
@@ -350,14 +355,11 @@ ROWS: tuple[Wrapper, ...] = (
 )  # fmt: skip
 WRAPPERS: Mapping[str, Wrapper] = {wrapper.name: wrapper for wrapper in ROWS}
 
-_LOOPS = "a token passes several of its layers more than once, and no family here has such layers"
-# Classes whose text model reads pictures or sound with its own layers, or is changed by them; and others.
+# Classes whose text model reads pictures or sound with its own layers, or is changed by them.
 REFUSED: Mapping[str, str] = {
     "MllamaForConditionalGeneration": "some of its layers attend to pictures, and no family here has such layers",
     "PaliGemmaForConditionalGeneration": "it reads prompts in both directions, and no family here does",
     "CogVLMForCausalLM": "its layers have separate matrices for pictures",
-    "Inkling2LoopForCausalLM": _LOOPS,
-    "Inkling2LoopForConditionalGeneration": _LOOPS,
     "Phi4MMForCausalLM": "adapters for pictures and sound are within its matrices",
     "Phi4MultimodalForCausalLM": "adapters for pictures and sound are within its matrices",
 }

@@ -45,6 +45,7 @@ _HOMES = {
     "hunyuan-moe": "hunyuan.HunyuanMoe",
     "inkling": "inkling.Inkling",
     "inkling2": "inkling2.Inkling2",
+    "inkling2_loop": "inkling2_loop.Inkling2Loop",
     "jamba": "jamba.Jamba",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",

@@ -20,15 +20,15 @@ from ..loading.weights import Weights
 from .base import Family, Part
 
 
-def leaning(h: LeaningHparams, i: int, w: Weights) -> dict[str, Any]:
-    """Fields of the attention of layer i."""
+def leaning(h: LeaningHparams, i: int, w: Weights, block: int = -1) -> dict[str, Any]:
+    """Fields of the attention of layer i. block: the layer whose weights it uses; -1: its own."""
     local = h.local[i]
-    n_state, extent = w.gguf.info(f"blk.{i}.attn_rel_b.weight").shape
+    n_state, extent = w.gguf.info(f"blk.{i if block < 0 else block}.attn_rel_b.weight").shape
     scale = None if local or not h.period else QueryScale(h.temperature, h.period, 1, smooth=True)
     return {
         "layer": i, "n_embd": h.n_embd, "n_head": h.n_head[i], "n_kv": h.n_head_kv[i],
         "d_head": h.d_head_local if local else h.d_head, "window": h.window if local else 0, "query_scale": scale,
-        "n_state": n_state, "extent": extent, "d_conv": h.d_conv,
+        "n_state": n_state, "extent": extent, "d_conv": h.d_conv, "block": block,
     }  # fmt: skip
 
 

@@ -56,10 +56,11 @@ class Banks:
 class BankedResidual(OnStreams):
     """A layer on the mix. Stream 0 of a token is the residual stream, the others are banks.
 
-    block   the number of its layer
+    block   the layer whose weights it uses
     norm    the tensor of the norm before the layer
     score   the tensor whose products with the normalized streams are their scores
     behind  whether it is a later sublayer of the same layer: the first one has filled the bank
+    place   number of its layer among those that share banks; -1: `block`
     """
 
     layer: Layer
@@ -68,12 +69,14 @@ class BankedResidual(OnStreams):
     score: str
     banks: Banks
     behind: bool = False
+    place: int = -1
 
     @property
     def by_number(self) -> tuple[int, int, bool]:
         """The number of banks that it reads, the number of all banks, and whether it fills one."""
-        fills = not self.behind and self.block % self.banks.n_block == 0
-        return self.banks.filled(self.block + 1 if self.behind else self.block), self.banks.count, fills
+        place = self.place if self.place >= 0 else self.block
+        fills = not self.behind and place % self.banks.n_block == 0
+        return self.banks.filled(place + 1 if self.behind else place), self.banks.count, fills
 
     def load(self, w: Weights) -> None:
         p, n = f"blk.{self.block}.", self.banks.n_embd
@@ -102,9 +105,11 @@ class BankedResidual(OnStreams):
 
     def normed(self, b: Builder, x: Rows, n_bank: int, query: int, norm: int, out: Rows | None = None) -> Rows:
         """The norm of the mix by `query`."""
+        return b.norm(self.mix(b, x, n_bank, query), norm, self.banks.eps, out=out)
+
+    def mix(self, b: Builder, x: Rows, n_bank: int, query: int) -> Rows:
         banks = self.banks
-        mixed = banks.mixed(b, x, n_bank, query, b.batch.n_tok) if n_bank else x.columns(0, banks.n_embd)
-        return b.norm(mixed, norm, banks.eps, out=out)
+        return banks.mixed(b, x, n_bank, query, b.batch.n_tok) if n_bank else x.columns(0, banks.n_embd)
 
 
 @dataclass

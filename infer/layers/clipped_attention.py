@@ -21,18 +21,20 @@ class ClippedAttention(LeaningAttention):
     lengths `limit` and `state_limit`. Values have an RMS norm without weights. Each token makes its heads' sinks, and
     gates of each value.
 
-    eps    of the norm of values
-    apart  queries, keys and values read rows of their own, side by side, and tokens change the taps of convolutions
+    eps       of the norm of values
+    changing  tokens change the taps of convolutions
+    apart     queries, keys and values read rows of their own, side by side
     """
 
     limit: float = 0.0
     state_limit: float = 0.0
     eps: float = 0.0
+    changing: bool = False
     apart: bool = False
 
     def convolution(self, part: str, n: int) -> Convolution:
-        if self.apart:
-            return ChangingConvolution(self.layer, part, n, self.d_conv, self.n_kv, self.n_embd)
+        if self.changing:
+            return ChangingConvolution(self.layer, part, n, self.d_conv, self.block, self.n_kv, self.n_embd)
         return super().convolution(part, n)
 
     def load(self, w: Weights) -> None:

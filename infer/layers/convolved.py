@@ -16,15 +16,23 @@ from .base import Layer, MemorySpec
 
 @dataclass
 class Convolution:
-    """d_conv taps for each of n channels, from ssm_conv1d_`part`, times its scale if the file has one."""
+    """d_conv taps for each of n channels, from ssm_conv1d_`part`, times its scale if the file has one.
+
+    block  the layer whose weights it uses; -1: its own
+    """
 
     layer: int
     part: str
     n: int
     d_conv: int
+    block: int = -1
+
+    @property
+    def _prefix(self) -> str:
+        return f"blk.{self.block if self.block >= 0 else self.layer}.ssm_conv1d_"
 
     def load(self, w: Weights) -> None:
-        name = f"blk.{self.layer}.ssm_conv1d_{self.part}"
+        name = self._prefix + self.part
         taps = w.array(name + ".weight", self.n, self.d_conv)
         if name + ".scale" in w:
             taps = taps * w.array(name + ".scale", 1)
@@ -53,7 +61,7 @@ class ChangingConvolution(Convolution):
 
     def load(self, w: Weights) -> None:
         super().load(w)
-        name = f"blk.{self.layer}.ssm_conv1d_dyn_{self.part}.weight"
+        name = f"{self._prefix}dyn_{self.part}.weight"
         self.w_changes = w.matrix(name, self.n_head * self.d_conv, self.n_source)
         self.unchanged = w.keep(np.ones(self.n, np.float32)), w.keep(np.zeros(self.n, np.float32))
 

@@ -35,7 +35,7 @@ class LeaningAttention(Attention):
 
     def convolution(self, part: str, n: int) -> Convolution:
         """The convolution of n keys or values."""
-        return Convolution(self.layer, part, n, self.d_conv)
+        return Convolution(self.layer, part, n, self.d_conv, self.block)
 
     def load(self, w: Weights) -> None:
         super().load(w)

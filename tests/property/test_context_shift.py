@@ -30,7 +30,7 @@ LEARNED = {"gpt2"}
 # with their position.
 ABSOLUTE = {
     *("hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4-window", "llama4-order"),
-    *("inkling", "inkling2"),
+    *("inkling", "inkling2", "inkling2-loop"),
 }
 
 

@@ -75,24 +75,58 @@ def clipped(x: F64, limit: float) -> F64:
 
 
 def inkling2(model: Any, ids: list[int]) -> F64:
+    """Also with loops, each pass of which begins again, with messages from the pass before."""
     c, t = model.c, model.t
     stream = model.norm(t["model.embed_tokens.weight"][ids], "model.embed_tokens.embed_norm")
     banks: list[F64] = []
-    for i in range(c["num_hidden_layers"]):
-        p, before = f"model.layers.{i}.", stream
-        y = _attention2(model, [*banks, stream], i)
-        y = _scaled(t, y, p + "post_attention_convolution")
-        if i % c["n_layers_per_attn_res_block"] == 0:
-            banks.append(before)
-            stream = y
-        else:
-            stream = before + y
-        h = _mixed([*banks, stream], t[p + "mlp_input.query"])
-        y = _experts2(model, model.norm(h, p + "post_attention_layernorm"), p + "mlp.")
-        stream = stream + _scaled(t, y, p + "post_mlp_convolution")
+    n_layer = c["num_hidden_layers"]
+    stated = c.get("loop_config", {})
+    loop = range(
+        stated.get("core_start", c.get("loop_layer_index_start", 0)),
+        stated.get("core_end", c.get("loop_layer_index_end", 0)),
+    )
+    for i in range(loop.start):
+        stream = _layer2(model, banks, stream, i)
+    before, n_bank = stream, len(banks)
+    for number in range(stated.get("num_passes", c.get("loop_num_passes", 0))):
+        sent = [*banks[n_bank + 1 :], stream]
+        del banks[n_bank:]
+        stream = before
+        for i in loop:
+            query = "model.message_input.query."
+            messages = [_mixed(sent, t[f"{query}{4 * (i - loop.start) + m}"]) for m in range(4)] if number else None
+            stream = _layer2(model, banks, stream, i, messages)
+    for i in range(loop.stop, n_layer):
+        stream = _layer2(model, banks, stream, i)
     h = model.norm(_mixed([*banks, stream], t["model.final_input.query"]), "model.norm")
     cap = c["final_logit_softcapping"]
     return cap * np.tanh(model.linear(h, "lm_head") / cap)
+
+
+def _layer2(model: Any, banks: list[F64], stream: F64, i: int, messages: list[F64] | None = None) -> F64:
+    """The stream after layer i; the layer may add a bank. messages: to queries, keys, values and experts."""
+    c, t, p, before = model.c, model.t, f"model.layers.{i}.", stream
+    y = _scaled(t, _attention2(model, [*banks, stream], i, messages), p + "post_attention_convolution")
+    if i % c["n_layers_per_attn_res_block"] == 0:
+        banks.append(before)
+        stream = y
+    else:
+        stream = before + y
+    h = _mixed([*banks, stream], t[p + "mlp_input.query"])
+    if messages is not None:
+        h = _gated(model, h, messages[3], p + "mlp_message_gate.")
+    y = _experts2(model, model.norm(h, p + "post_attention_layernorm"), p + "mlp.")
+    return stream + _scaled(t, y, p + "post_mlp_convolution")
+
+
+def with_message(x: F64, message: F64, forget: F64, gain: F64) -> F64:
+    return (1 - np.tanh(forget)) * x + np.tanh(gain) * message
+
+
+def _gated(model: Any, x: F64, message: F64, p: str) -> F64:
+    both = np.concatenate([rms(x, 1.0, model.eps), rms(message, 1.0, model.eps)], axis=1)
+    low = model.linear(both, p + "down_proj")
+    return with_message(x, message, *(model.linear(low, f"{p}{name}_gate_proj") for name in ("forget", "message")))
 
 
 def _mixed(rows: list[F64], query: F64) -> F64:
@@ -115,7 +149,7 @@ def _changed(x: F64, static: F64, changes: F64) -> F64:
     return total / np.sqrt(2 * len(static) + 1)
 
 
-def _attention2(model: Any, streams: list[F64], i: int) -> F64:
+def _attention2(model: Any, streams: list[F64], i: int, messages: list[F64] | None) -> F64:
     c, t, layer, pos = model.c, model.t, f"model.layers.{i}.", np.arange(len(streams[0]))
     p, n_tok = layer + "self_attn.", len(pos)
     local = c["layer_types"][i] == "hybrid_sliding" if "layer_types" in c else (i + 1) % 6 != 0
@@ -125,6 +159,8 @@ def _attention2(model: Any, streams: list[F64], i: int) -> F64:
     for number, part in enumerate("qkv"):
         own, norm = (query, "input_layernorm") if local else (f"{query}.{number}", f"{part}_input_layernorm")
         mixed = _mixed(streams, t[own]) if i else streams[0]
+        if messages is not None:
+            mixed = _gated(model, mixed, messages[number], f"{layer}{part}_message_gate.")
         inputs[part] = model.norm(mixed, layer + norm)
     x = inputs["q"]
     rows = {part: model.linear(inputs[part], f"{p}{part}_proj.linear") for part in "qkv"}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import random_checkpoints
 from random_models import TOKENIZER
 from safetensors.numpy import save_file
@@ -94,7 +95,6 @@ def test_the_published_spelling_makes_the_same_file(tmp_path: Path) -> None:
     same_files(CONFIG, settings(), tensors, tmp_path)
 
 
-SECOND = random_checkpoints.complete(random_checkpoints.CONFIGS["inkling2"])
 NAMES_2 = {
     "self_attn": "attn", "q_proj.linear": "wq_du", "k_proj.linear": "wk_dv", "v_proj.linear": "wv_dv",
     "o_proj.linear": "wo_ud", "o_proj.gate_proj": "gate_attn", "sink_proj": "attn_sink_proj",
@@ -109,8 +109,17 @@ NAMES_2 = {
 }  # fmt: skip
 
 
-def published_2(tensors: Tensors) -> Tensors:
+CONTROLLERS = {"q": "attn", "k": "k", "v": "v", "mlp": "mlp"}
+GATES = {"down_proj": "down", "forget_gate_proj": "forget", "message_gate_proj": "gain"}
+
+
+def published_2(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     made: Tensors = {}
+    messages = [x for name, x in tensors.items() if name.startswith("model.message_input.query.")]
+    if messages:
+        parts = np.stack(messages).reshape(-1, 4, messages[0].size)
+        made["model.middle_cycle_cross_pass_queries"] = parts[:, [0, 3]].reshape(-1, parts.shape[2])
+        made["model.middle_cycle_cross_pass_kv_queries"] = parts[:, 1:3].reshape(-1, parts.shape[2])
     for name, x in tensors.items():
         layer = re.match(r"model\.layers\.(\d+)\.", name)
         i = int(layer[1]) if layer else 0
@@ -119,23 +128,29 @@ def published_2(tensors: Tensors) -> Tensors:
         elif ".attention_input.query" in name:
             parts = [tensors[key] for key in tensors if key.startswith(f"model.layers.{i}.attention_input.query.")]
             name, x = f"model.attn_res.attn_queries.{i - 1}", np.stack(parts) if parts else x
-        elif ".experts." in name:
+        elif ".experts." in name or ".message_input." in name:
+            continue
+        elif gate := re.search(r"(\w+)_message_gate\.(\w+)\.weight$", name):
+            name = f"{name[: gate.start()]}controllers.{CONTROLLERS[gate[1]]}.{GATES[gate[2]]}_weight"
+            made[name] = x
             continue
         for new, old in NAMES_2.items():
             name = name.replace(new, old)
         made[name] = np.pad(x, ((0, 9), (0, 0))) if "embed.w" in name else x
-    for i in range(SECOND["num_hidden_layers"]):
-        p, n = f"model.layers.{i}.mlp.experts.", SECOND["n_routed_experts"]
+    for i in range(config["num_hidden_layers"]):
+        p, n = f"model.layers.{i}.mlp.experts.", config["n_routed_experts"]
         halves = (np.stack([tensors[f"{p}gate_up_proj.{2 * e + j}"] for e in range(n)]) for j in range(2))
         made[p + "w13_weight"] = alternating(*halves)
         made[p + "w2_weight"] = np.stack([tensors[f"{p}down_proj.{e}"] for e in range(n)])
     return {name.replace("model.", "model.llm.", 1): x for name, x in made.items()}
 
 
-def test_the_published_spelling_of_the_second_generation(tmp_path: Path) -> None:
-    text = {key: value for key, value in SECOND.items() if key != "architectures"}
+@pytest.mark.parametrize("name", ["inkling2", "inkling2-loop"])
+def test_the_published_spelling_of_the_second_generation(name: str, tmp_path: Path) -> None:
+    config = random_checkpoints.complete(random_checkpoints.CONFIGS[name])
+    architecture = config["architectures"][0].replace("ForCausalLM", "ForConditionalGeneration")
+    text = {key: value for key, value in config.items() if key != "architectures"}
     text["vocab_size"] += 9
-    config = {"architectures": ["Inkling2ForConditionalGeneration"], "text_config": text}
-    tensors = published_2(random_checkpoints.tensors(SECOND))
+    tensors = published_2(random_checkpoints.tensors(config), config)
     tensors["model.visual.proj_in.weight"] = np.ones((2, 2), np.float32)
-    same_files(SECOND, config, tensors, tmp_path)
+    same_files(config, {"architectures": [architecture], "text_config": text}, tensors, tmp_path)
