@@ -85,6 +85,16 @@ def every_other_row(rows: int, first: int) -> Transform:
     )
 
 
+def alternate_rows(rows: int, first: int) -> Transform:
+    """For matrices of `rows` rows: rows first, first + 2 and so on."""
+    return Transform(
+        "selection",
+        lambda x, _: np.ascontiguousarray(x.reshape(-1, rows, x.shape[1])[:, first::2]).reshape(-1, x.shape[1]),
+        arithmetic=False,
+        unit=rows,
+    )
+
+
 def columns_from(n: int, columns: int, first: int, count: int) -> Transform:
     """For matrices of n x columns, each stored in one row of the tensor: `count` columns from `first`, as rows."""
 

@@ -82,7 +82,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         "norm" in name
         or "subln" in name
         or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight"))
-        or name.endswith((".D", "layer_scalar", "router.scale", "per_expert_scale"))
+        or name.endswith((".D", "layer_scalar", "router.scale", "per_expert_scale", "global_scale"))
     ):
         return 1 + noise / 8
     if len(shape) < 2:

@@ -30,6 +30,9 @@ TEXTS: Mapping[str, str] = {
     "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "inkling2_loop_text": "Inkling2LoopForCausalLM",
+    "inkling2_text": "Inkling2ForCausalLM",
+    "inkling_text": "InklingForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "llama": "LlamaForCausalLM",
@@ -214,6 +217,7 @@ _NEMOTRON_FIELDS = (
     *("sound_context_token_id", "sound_context_token", "vit_hidden_size", "image_tag_type"),
     *("video_context_token_id", "video_context_token"),
 )
+_INKLING = ("vision_tower", "audio_tower", "visual", "audio")
 _LLAVA = (*PROJECTED, "image_newline")
 _OMNI = ("thinker.visual", "thinker.audio_tower", "visual", "audio_tower", "talker", "token2wav", "code2wav")
 _OMNI_FIELDS = (
@@ -312,6 +316,18 @@ ROWS: tuple[Wrapper, ...] = (
     Wrapper(
         "BailingMoeV3VLForConditionalGeneration", ("visual", "linear_proj"), "bailing_hybrid", ("bailing_hybrid",),
         rows=True, fields=("mrope_section",),
+    ),
+    Wrapper(
+        "InklingForConditionalGeneration", _INKLING, "inkling_text", ("inkling_text",),
+        prefixes=(*TRANSFORMERS, ("model.llm.", "model.")), fields=("mtp_config", "image_bos_token_id"),
+    ),
+    Wrapper(
+        "Inkling2ForConditionalGeneration", ("vision_tower", "visual"), "inkling2_text", ("inkling2_text",),
+        prefixes=(*TRANSFORMERS, ("model.llm.", "model.")),
+    ),
+    Wrapper(
+        "Inkling2LoopForConditionalGeneration", ("vision_tower", "visual"), "inkling2_loop_text",
+        ("inkling2_loop_text",), prefixes=(*TRANSFORMERS, ("model.llm.", "model.")),
     ),
     *(
         Wrapper(

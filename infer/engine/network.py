@@ -18,7 +18,6 @@ from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.given import add_given_rows, given_rows
-from ..kernels.rows.layer_norm import layer_norm
 from ..kernels.rows.likelihood import negative_log_likelihood
 from ..layers.base import Layer, OwnResidual, optional_bias
 from ..layers.streams import OnStreams, Streams
@@ -318,10 +317,7 @@ class Network:
             b.op(affine_rows, name="embed", count=n_tok, x=x, weight=weight, bias=bias, n=x.n)
         if self.embedding_norm:
             weight, bias = self.embedding_norm
-            b.op(
-                layer_norm, name="token_embd_norm", count=n_tok, x=x, weight=weight, bias=bias, out=x, n=x.n,
-                eps=float(h.eps),
-            )  # fmt: skip
+            b.norm(x, weight, h.eps, name="token_embd_norm", bias=bias, out=x)
         if self.family.rms_of_embedding:
             b.op(
                 elementwise.rms_norm, name="token_embd_norm", count=n_tok, x=x, residual=None, out=x, n=x.n,

@@ -120,6 +120,16 @@ class Pages:
     kind: CacheTypes
 
 
+@dataclass(frozen=True)
+class Leaning:
+    """The bias by distance of a batch, see kernels/attention/distance_bias.py. sinks: of each token's heads, in rows
+    with the stride of `states`; 0: none."""
+
+    states: Rows
+    profiles: int
+    sinks: int | Ref = 0
+
+
 @dataclass
 class Attention:
     """n_head query heads over n_kv key and value heads of d_head each.
@@ -312,13 +322,20 @@ class Attention:
         return b.common[name].ref
 
     def _project(self, b: Builder, x: Rows, memory: HybridMemory) -> tuple[Rows, Rows, Rows]:
-        rows = [add_bias(b, b.matmul(x, w, f"attn_{part}"), self.bias[part]) for part, w in self.w_in.items()]
+        rows = [
+            add_bias(b, b.matmul(self.input_of(part, x), w, f"attn_{part}"), self.bias[part])
+            for part, w in self.w_in.items()
+        ]
         for adapter, product in zip(self.adapters.values(), rows, strict=False):
             adapter.add(b, x, product)
         if not self.fused:
             return rows[0], rows[1], rows[2]
         n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
         return rows[0].columns(0, n_q), rows[0].columns(n_q, n_k), rows[0].columns(n_q + n_k, n_v)
+
+    def input_of(self, part: str, x: Rows) -> Rows:
+        """The rows that the projection `part` reads; x: of queries."""
+        return x
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that alternate them head by head."""
@@ -371,6 +388,10 @@ class Attention:
         """Address of the last position that each token sees."""
         return batch.last if self.together else batch.pos
 
+    def leaning(self) -> "Leaning | None":
+        """The bias by distance of the batch that is built, if there is one."""
+        return None
+
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
         """Outputs of the heads for queries after RoPE."""
         batch, at = b.batch, self.pages(memory)
@@ -393,14 +414,17 @@ class Attention:
         both["v_block"] = v_block
         if self.together and self.window:
             both["own"] = batch.pos
+        leaning = self.leaning()
+        if leaning:
+            both |= {"states": leaning.states, "sinks": leaning.sinks}
         types = (at.kind.keys, at.kind.values)
         integer = not (b.products.exact or self.latent) and has_integer_form(*types, self.d_head)
-        kernel = attention_kernel(*types, latent=self.latent, integer=integer)
+        kernel = attention_kernel(*types, latent=self.latent, integer=integer, leaning=leaning is not None)
         b.op(
             kernel, name="attention", work=lambda segments: self.work(at.kind, segments), **both,
             slot=batch.slot, q=q, keys=at.k, values=at.v, table=at.table, table_stride=at.table_stride,
             d_head=self.d_head, scale=float(self.scale),
-            cap=float(self.soft_cap), k_block=k_block,
+            cap=float(self.soft_cap), k_block=k_block, profiles=leaning.profiles if leaning else 0,
         )  # fmt: skip
         if n_records:
             b.op(attention_merge, **both)

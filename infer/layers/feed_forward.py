@@ -158,6 +158,9 @@ class LatentExperts:
     norm_eps: float = 0.0
 
 
+ALWAYS = 1e30  # bias of experts that every token uses
+
+
 @dataclass
 class MixtureOfExperts:
     """The experts that a router chooses for each token, weighted by their scores.
@@ -220,7 +223,11 @@ class MixtureOfExperts:
             return
         bias = p + "exp_probs_b.bias"
         biased = router.chosen_by is not ChosenBy.LOGIT and (router.scoring is not Scoring.SOFTMAX or bias in w)
-        self.bias = w.keep(w.squeezed(bias, router.n_expert)) if biased else 0
+        if not biased:
+            self.bias = 0
+            return
+        biases = w.squeezed(bias, router.n_expert - router.n_shared)
+        self.bias = w.keep(np.append(biases, np.full(router.n_shared, ALWAYS, np.float32)))
 
     def _load_table(self, w: Weights, name: str) -> np.ndarray:
         """i32 [token of the vocabulary][n_used]. Raises FormatError for the number of a missing expert."""

@@ -1,4 +1,5 @@
-"""Queries that grow with their position, so that attention over long texts stays sharp (Llama 4, Ministral 3).
+"""Queries that grow with their position, so that attention over long texts stays sharp (Llama 4, Ministral 3,
+Inkling).
 
 arXiv:2501.19399
 """
@@ -15,16 +16,21 @@ from ..program.builder import Builder, Rows
 
 @dataclass(frozen=True)
 class QueryScale:
-    """A query at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period))."""
+    """A query at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period)).
+
+    smooth  by 1 + beta * log(max(1, (p + offset) / period)) instead
+    """
 
     beta: float
     period: int
     offset: int = 0
+    smooth: bool = False
 
     def of(self, first: int, end: int) -> np.ndarray:
         """The factors, f32, of positions first .. end - 1."""
-        steps = np.arange(first + self.offset, end + self.offset) // self.period
-        return (1 + self.beta * np.log1p(steps)).astype(np.float32)
+        places = np.arange(first + self.offset, end + self.offset)
+        logs = np.log(np.maximum(places / self.period, 1)) if self.smooth else np.log1p(places // self.period)
+        return (1 + self.beta * logs).astype(np.float32)
 
     def apply(self, b: Builder, q: Rows, w: Weights, n_ctx: int) -> None:
         """Multiply the batch's queries, in place."""

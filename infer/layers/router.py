@@ -38,6 +38,7 @@ class Router:
 
     renormalize  weights are normalized to sum 1 before they are multiplied by `scale`
     n_idle       further choices that add nothing
+    n_shared     the last n_shared of the experts are used by every token, and their scores count as the others' do
     jitter       for ChosenBy.SPARSE_MIXER: how near logits must be to share the softmax of an expert's weight
     """
 
@@ -50,6 +51,7 @@ class Router:
     groups: ExpertGroups | None = None
     n_idle: int = 0
     jitter: float = 0.0
+    n_shared: int = 0
 
     @property
     def n_score(self) -> int:
@@ -59,6 +61,8 @@ class Router:
         """Raises FormatError if the file's numbers of experts are inconsistent."""
         if not 1 <= self.n_used <= self.n_expert:
             raise w.wrong("expert_used_count", self.n_used, f"1 to {self.n_expert}, which is expert_count")
+        if self.n_shared and not self.n_shared < self.n_used:
+            raise w.wrong("expert_shared_count", self.n_shared, f"fewer than expert_used_count = {self.n_used}")
         if self.groups:
             self.groups.check(w, self.n_expert, self.n_used)
 

@@ -91,13 +91,15 @@ class Builder(Recorder):
         bias: int = 0,
         outputs: bool = False,
         count: int | Ref | None = None,
+        out: Rows | None = None,
     ) -> Rows:
         """x += scale * residual, then RMS norm; `weight` is an address or 0. With a `bias`, layer norm.
 
         outputs  only the rows for which logits are wanted
         count    address of the number of rows; None: one for each token or output
+        out      rows for the result, which may be x; None: new ones
         """
-        out = self.rows(x.n)
+        out = out or self.rows(x.n)
         more: OpFields = {"bias": bias} if bias else {}
         index = self.batch.out_index if outputs else None
         if count is None:

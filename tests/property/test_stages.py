@@ -45,7 +45,7 @@ LAYERED = [
     "zaya", "arwkv7", "rwkv7", "gemma3n", "gemma4", "phi4flash", "glm5-next-streams", "zamba", "zamba2", "xlstm",
     "olmo-hybrid", "rwkv6", "lfm2moe", "falcon-h1", "deepseek4", "qwen4exp", "kimi-k3", "minimax-scaled",
     "deepseek-v2", "gpt2", "plamo2", "lfm3", "kimi-linear", "recurrentgemma", "qwen3next", "gpt-oss-rounded",
-    "llama4-window", "nemotron-h-moe", "gemma3", "bailing-hybrid",
+    "llama4-window", "nemotron-h-moe", "gemma3", "bailing-hybrid", "inkling", "inkling2-loop",
 ]  # fmt: skip
 
 

@@ -194,9 +194,11 @@ def attention(
     soft_cap: float = 0.0,
     sinks: F64 | None = None,
     aligned: bool = False,
+    bias: F64 | None = None,
 ) -> F64:
     """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v]. sinks:
-    [head], logits that take weight and have no value. aligned: windows begin at multiples of their size."""
+    [head] or [tok, head], logits that take weight and have no value. aligned: windows begin at multiples of their size.
+    bias: [tok, head, position], added to scores."""
     out = np.empty((*q.shape[:2], v.shape[2]))
     group = q.shape[1] // k.shape[1]
     place = np.arange(len(k))
@@ -207,9 +209,22 @@ def attention(
         scores = q[:, h].astype(np.float64) @ keys.T * scale
         if soft_cap:
             scores = soft_cap * np.tanh(scores / soft_cap)
+        if bias is not None:
+            scores = scores + bias[:, h]
         scores[~seen] = -np.inf
-        sink = np.full((len(q), 1), -np.inf if sinks is None else sinks[h])
+        sink = np.full((len(q), 1), -np.inf)
+        if sinks is not None:
+            sink[:, 0] = sinks[..., h]
         top = np.maximum(scores.max(axis=1, keepdims=True), sink)
         weights = np.exp(scores - top)
         out[:, h] = weights @ values / (weights.sum(axis=1, keepdims=True) + np.exp(sink - top))
     return out
+
+
+def distance_bias(states: F64, profiles: F64, pos: npt.NDArray[np.int64], n: int) -> F64:
+    """states [tok, head, profile], profiles [profile, extent] -> [tok, head, position]: 0 beyond the extent."""
+    distance = pos[:, None] - np.arange(n)
+    extent = profiles.shape[1]
+    near = np.asarray(profiles, np.float64)[:, distance.clip(0, extent - 1)]  # [profile, tok, position]
+    mixed = np.einsum("thp,ptj->thj", np.asarray(states, np.float64), near)
+    return np.where(((distance >= 0) & (distance < extent))[:, None], mixed, 0.0)

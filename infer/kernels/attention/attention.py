@@ -53,6 +53,7 @@ from .attention_tile import (
     tile_bytes,
     total_record,
 )
+from .distance_bias import add_distance_bias, no_bias
 from .kv import F32_KV, PAGE, KVType, row_size
 
 CHUNK = 512  # positions whose result is merged as one
@@ -138,7 +139,7 @@ def place_of_query(w, pos, own):
 
 
 @device
-def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, own, sinks, block):
+def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, own, sinks, ldsinks, block):
     """Enter the queries into rows: heads h0 .. h0 + heads - 1 of each token from t on. Rows n_row .. n_pad - 1 get no
     query."""
     for r in range(n_pad):
@@ -147,7 +148,7 @@ def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos,
             source = q + w * ldq + (h0 + r % heads) * d_head * 4
             enter_row(tile, r, source, d_head, factor, place_of_query(w, pos, own), block)
             if sinks:
-                start_with_sink(total_record(tile, r, d_head), sinks, h0 + r % heads)
+                start_with_sink(total_record(tile, r, d_head), sinks + w * ldsinks, h0 + r % heads)
         else:
             enter_row(tile, r, q, d_head, factor, -1, 0)
 
@@ -181,6 +182,7 @@ def leave_queries(e, tile, n_row, d_head):
 
 
 round_queries = leave_queries
+lean = no_bias
 IN_REGISTERS = 32  # up to this many rows, keys and values are converted in registers; with more, unpacked to scratch
 direct_scores, direct_values = make_direct_scores(F32_KV), make_direct_values(F32_KV, F32_KV)
 unpack = make_unpack(F32_KV, F32_KV)
@@ -193,7 +195,7 @@ def attention(  # noqa: C901  one loop nest
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
     records: Address, n_records: Int, sinks: Address = 0, aligned: Int = 0, k_block: Int = 0, v_block: Int = 0,
-    own: Address = 0,
+    own: Address = 0, states: Address = 0, ldstates: Int = 0, profiles: Address = 0,
 ):  # fmt: skip
     """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per pair
     of types: see `attention_kernel`.
@@ -215,7 +217,8 @@ def attention(  # noqa: C901  one loop nest
     own                  i64 [tok]: position of the token, from which its window counts, if `pos` is the last position
                          that it sees, which may be later (pictures); 0: it is `pos`
     cap                  0: none
-    sinks                f32 [head], logits; 0: none
+    sinks                f32 [head], logits; 0: none. With `states`: f32 [tok][head] in rows with their stride
+    states, profiles     of the bias by distance: distance_bias.py; only in kernels with it
     k_block, v_block     blocks of the Walsh-Hadamard transform in whose basis keys and values are; 0: none
     records              room for n_records, see `chunk_records`; written for `attention_merge`
 
@@ -260,7 +263,9 @@ def attention(  # noqa: C901  one loop nest
             micro = rows_at_once(n_row)
             n_pad = (n_row + micro - 1) // micro * micro
             if c0 < c1:
-                enter_queries(mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, own, sinks, k_block)
+                enter_queries(
+                    mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, own, sinks, ldstates, k_block
+                )
                 round_queries(mine, n_row, d_head)
             k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
             for c in range(c0, c1):
@@ -272,6 +277,7 @@ def attention(  # noqa: C901  one loop nest
                     seen = min(final - b0, BLOCK - 1)
                     if n_row <= IN_REGISTERS:
                         direct_scores(mine, n_row, kb, vb, row, vrow, d_head, seen)
+                        lean(mine, n_row, heads, t, h0, d_head, b0, states, ldstates, profiles)
                         soften(mine, n_row, d_head, b0, reach, limit)
                         later = ldi(pages + min(b0 + BLOCK, b1 - 1) // PAGE * 8)
                         soon = k + (later * n_kv * PAGE + (place + BLOCK) % PAGE) * row
@@ -279,6 +285,7 @@ def attention(  # noqa: C901  one loop nest
                     else:
                         unpacked = unpack(mine, kb, vb, row, vrow, d_head, d_value, seen)
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)
+                        lean(mine, n_row, heads, t, h0, d_head, b0, states, ldstates, profiles)
                         soften(mine, n_row, d_head, b0, reach, limit)
                         unpacked_values(mine, n_row, micro, unpacked, d_head, d_value, b0, reach, seen)
                 leave_chunk(
@@ -293,7 +300,7 @@ def attention(  # noqa: C901  one loop nest
 def attention_merge(
     a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_value: Int,
     scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int, sinks: Address = 0,
-    aligned: Int = 0, v_block: Int = 0, own: Address = 0,
+    aligned: Int = 0, v_block: Int = 0, own: Address = 0, states: Address = 0, ldstates: Int = 0,
 ):  # fmt: skip
     """Merge the chunks of `attention` if they were shared among threads; otherwise do nothing. Fields as there."""
     n_tok = ldi(ctl)
@@ -309,7 +316,7 @@ def attention_merge(
             p = ldi(pos + 8 * t)
             clear_record(total, d_value)
             if sinks:
-                start_with_sink(total, sinks, j - t * n_head)
+                start_with_sink(total, sinks + t * ldstates, j - t * n_head)
             first = first_seen(ldi(own + 8 * t) if own else p, window, aligned)
             for c in range(first // CHUNK, p // CHUNK + 1):
                 merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
@@ -322,9 +329,11 @@ _BLOCKS = LANES == 16
 
 
 @cache
-def attention_kernel(keys: KVType, values: KVType, *, latent: bool = False, integer: bool = False) -> Kernel:
+def attention_kernel(
+    keys: KVType, values: KVType, *, latent: bool = False, integer: bool = False, leaning: bool = False
+) -> Kernel:
     """`attention` for these types. latent: the values are parts of the keys; integer: with integer products, if
-    `has_integer_form`."""
+    `has_integer_form`; leaning: with a bias by distance, if not latent."""
     sizes: dict[str, Any] = {"EIGHTH": keys.eighth, "SCALES": keys.group}
     if latent:
         return variant(
@@ -341,6 +350,8 @@ def attention_kernel(keys: KVType, values: KVType, *, latent: bool = False, inte
         )
     name = keys.name if keys is values else f"{keys.name}_{values.name}"
     sizes |= {"V_EIGHTH": values.eighth, "V_SCALES": values.group}
+    if leaning:
+        name, sizes["lean"] = f"leaning_{name}", add_distance_bias
     if integer:
         return variant(
             attention,

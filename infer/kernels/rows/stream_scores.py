@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..build.jit import kernel
-from ..emit.emitter import F32, I64, Vec, const, emit, ldi, stf
+from ..emit.emitter import F32, I64, Vec, const, emit, ldf, ldi, stf
 from ..emit.fields import Address, Float, Int
 from .softmax import softmax
 
@@ -29,16 +29,35 @@ def _score(e, x, query, n, eps):
     return b.fdiv(product, e.intr("sqrt", b.fadd(b.fdiv(squares, b.sitofp(n, F32)), eps)))
 
 
+@emit("i64,i64,f32->f32")
+def _inverse(e, x, n, eps):
+    """1 / sqrt(mean(x^2) + eps), with the sum of `_score`."""
+    b = e.b
+    full, end = b.shl(b.and_(n, const(I64, -16)), const(I64, 2)), b.shl(n, const(I64, 2))
+
+    def square(ty):
+        def one(o, sums):
+            v = e.load(ty, x, o)
+            return [e.fma(v, v, sums[0])]
+
+        return one
+
+    (lanes,) = e.loop(full, square(V16F), [const(V16F, 0.0)], step=64)
+    (squares,) = e.loop(end, square(F32), [e.halving_sum(lanes)], start=full, step=4)
+    return b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(b.fdiv(squares, b.sitofp(n, F32)), eps)))
+
+
 @kernel
 def stream_scores(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, query: Address, out: Address, ldout: Int, n: Int,
-    n_stream: Int, eps: Float,
+    n_stream: Int, eps: Float, normed: Int = 0,
 ):  # fmt: skip
     """out = softmax over streams of query . norm(x), norm(v) = v / sqrt(mean(v^2) + eps): the weights of `mix_streams`.
 
-    x      f32 [tok][n_stream][n]
-    query  f32 [n]
-    out    f32 [tok][n_stream]
+    x       f32 [tok][n_stream][n]
+    query   f32 [n]
+    out     f32 [tok][n_stream]
+    normed  not 0: of a mix of the normed streams: the weights are divided by the roots
 
     Reference: tests/reference/kimi.py.
     """
@@ -47,3 +66,5 @@ def stream_scores(
         for s in range(n_stream):
             stf(row + 4 * s, _score(x + t * ldx + 4 * s * n, query, n, eps))
         softmax(row, n_stream)
+        for s in range(n_stream if normed else 0):
+            stf(row + 4 * s, ldf(row + 4 * s) * _inverse(x + t * ldx + 4 * s * n, n, eps))

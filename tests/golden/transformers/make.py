@@ -81,6 +81,10 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
         joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
         if name.endswith(".experts.gate_up_proj") and len(parts) > 1:  # two parts for every expert
             joined = joined.reshape(len(parts) // 2, -1, joined.shape[1])
+        elif name not in tensors and re.search(r"experts\.(gate|up|down)_proj$|_input\.query$", name):
+            joined = np.stack(parts)
+            if name.endswith(".message_input.query"):  # four for every layer
+                joined = joined.reshape(-1, 4, joined.shape[1])
         if name.endswith("linear_attn.qkv.weight"):
             prefix, n_value = (
                 name.removesuffix("qkv.weight"),

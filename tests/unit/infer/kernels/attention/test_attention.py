@@ -38,8 +38,11 @@ class Layer:
         values: str = "",
         turned: bool = False,
         integer: bool = False,
+        profiles: np.ndarray | None = None,
     ) -> None:
-        """values: their type, if not that of the keys. turned: stored in the basis of the transform."""
+        """values: their type, if not that of the keys. turned: stored in the basis of the transform. profiles: as
+        packed for a bias by distance."""
+        self.profiles = profiles
         self.types = kv.cache_types(f"{kind}/{values or kind}")
         self.sinks, self.latent, self.aligned, self.integer = sinks, latent, aligned, integer
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
@@ -92,8 +95,10 @@ class Layer:
         n_threads: int = 1,
         share: bool = True,
         last: np.ndarray | None = None,
+        states: np.ndarray | None = None,
     ) -> np.ndarray:
-        """share: whether threads may share a sequence's positions. last: the last position that each token sees."""
+        """share: whether threads may share a sequence's positions. last: the last position that each token sees.
+        states: of the bias by distance, and sinks of the token's heads after them."""
         n = q.shape[0]
         ctl, own, slot = self._control(rows)
         pos = own if last is None else last
@@ -105,11 +110,13 @@ class Layer:
         room = kernels.chunk_records(*sizes) if share else 0
         records = np.full(room * kernels.chunk_record_bytes(self.d_value) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
-        kernel = kernels.attention_kernel(self.types.keys, self.types.values, latent=self.latent, integer=self.integer)
+        how = {"latent": self.latent, "integer": self.integer, "leaning": states is not None}
+        kernel = kernels.attention_kernel(self.types.keys, self.types.values, **how)
+        own_sinks = None if states is None else states[:, -self.n_head :]
         both = {
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
-            "sinks": self.sinks, "aligned": int(self.aligned),
+            "sinks": self.sinks if states is None else own_sinks, "states": states, "aligned": int(self.aligned),
             "v_block": self.blocks[1], "own": None if last is None else own,
         }  # fmt: skip
         fields = record(
@@ -125,6 +132,7 @@ class Layer:
             d_head=self.d_head,
             cap=np.float32(self.cap),
             k_block=self.blocks[0],
+            profiles=self.profiles,
         )
         run(kernel, fields, n_threads)
         self.shared = bool((records[:-64] == records[:-64]).any())

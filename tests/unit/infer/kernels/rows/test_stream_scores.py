@@ -11,10 +11,13 @@ from hybrid.infer.kernels.rows.stream_scores import stream_scores
 N_TOK, EPS = 5, 3e-4
 
 
-def scores(x: np.ndarray, query: np.ndarray, n_stream: int, n_threads: int = 1) -> np.ndarray:
+def scores(x: np.ndarray, query: np.ndarray, n_stream: int, n_threads: int = 1, normed: int = 0) -> np.ndarray:
     whole, out = guarded((N_TOK, n_stream))
     n = len(query)
-    fields = record(stream_scores, count=np.array([N_TOK]), x=x, query=query, out=out, n=n, n_stream=n_stream, eps=EPS)
+    fields = record(
+        stream_scores, count=np.array([N_TOK]), x=x, query=query, out=out, n=n, n_stream=n_stream, eps=EPS,
+        normed=normed,
+    )  # fmt: skip
     run(stream_scores, fields, n_threads)
     assert (whole[:, n_stream:] == 7.25).all()
     return out.copy()
@@ -32,6 +35,8 @@ def test_scores(n_stream: int, n: int) -> None:
     want = softmax(rms(rows, query, EPS).sum(2))
     print(f"error {worst(got, want):.1e}")
     assert worst(got, want) < 3e-7
+    of_normed = scores(x, query, n_stream, normed=1)
+    assert worst(of_normed, want / np.sqrt((rows * rows).mean(2) + EPS)) < 3e-7
     for n_threads in (2, 3):
         assert same_bits(scores(x, query, n_stream, n_threads), got)
 
