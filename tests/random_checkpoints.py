@@ -486,7 +486,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     if name.endswith("time_decay"):
         return noise / 2 - 2
     if (
-        (".time_maa_" in name and shape[:2] == (1, 1))
+        ((".time_maa_" in name or ".time_mix_" in name) and shape[:2] == (1, 1))
         or (".attn.x_" in name and "x_proj" not in name)
         or name.endswith("ffn.x_k")
     ):

@@ -78,6 +78,8 @@ _HOMES = {
     "qwen3next": "qwen3next.Qwen3Next",
     "qwen4exp": "qwen4exp.Qwen4Exp",
     "recurrentgemma": "recurrentgemma.RecurrentGemma",
+    "rwkv4": "rwkv4.Rwkv4",
+    "rwkv5": "rwkv4.Rwkv5",
     "rwkv6": "rwkv.Rwkv6",
     "rwkv6qwen2": "rwkv_distilled.Rwkv6Qwen2",
     "rwkv7": "rwkv.Rwkv7",

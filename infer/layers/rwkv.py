@@ -1,5 +1,5 @@
-"""Time mixing and channel mixing of RWKV-6 and RWKV-7. Peng et al. 2024, arXiv:2404.05892; Peng et al. 2025,
-arXiv:2503.14456
+"""Time mixing and channel mixing of RWKV-4 to RWKV-7. Peng et al. 2023, arXiv:2305.13048; Peng et al. 2024,
+arXiv:2404.05892 (RWKV-5 and 6); Peng et al. 2025, arXiv:2503.14456
 
 A layer keeps the last input of both parts in one row: time mixing's, then channel mixing's. Models distilled from
 transformers have only the first: their feed-forward parts are another model's.
@@ -11,7 +11,9 @@ import numpy as np
 
 from ..kernels.build.jit import Kernel
 from ..kernels.recurrent import rwkv
-from ..kernels.recurrent.wkv import gla_scan, wkv6_scan, wkv7_scan
+from ..kernels.recurrent.states import pad_channels
+from ..kernels.recurrent.wkv import gla_scan, wkv5_scan, wkv6_scan, wkv7_scan
+from ..kernels.recurrent.wkv4 import DEPTH, wkv4_scan
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
@@ -79,6 +81,73 @@ class _TimeMix:
 
     def _matmul(self, b: Builder, x: Rows, part: str) -> Rows:
         return b.matmul(x, self.w[part], "time_mix_" + part)
+
+
+@dataclass
+class Rwkv4:
+    """A state of three values per channel; decay, bonus and the weights of the token shift are constants."""
+
+    layer: int
+    n_embd: int
+
+    def load(self, w: Weights) -> None:
+        p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        self.w = {part: w.matrix(f"{p}{part}.weight", n, n) for part in ("key", "value", "receptance", "output")}
+        self.mu = w.keep(w.array(p + "lerp_fused.weight", 3, 1, 1, n))
+        self.first = w.keep(pad_channels(w.array(p + "first.weight", n)))
+        rate = np.exp(w.array(p + "decay.weight", n).astype(np.float64))
+        self.decay = w.keep(pad_channels(-rate))
+
+    def memory(self) -> tuple[RecurrentSpec]:
+        return (RecurrentSpec(self.layer, 2 * self.n_embd, 2, 1, self.n_embd, DEPTH, mixer="RWKV"),)
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, state = b.batch, memory.recurrent.ssm[self.layer]
+        shifted = _shifted(b, x, self.mu, 3, memory, self.layer, 0)
+        k, v, r = (
+            b.matmul(rows, self.w[part], "time_mix_" + part)
+            for rows, part in zip(shifted, ("key", "value", "receptance"), strict=True)
+        )
+        b.op(
+            wkv4_scan, nbytes=2 * state[0].nbytes, ctl=batch.ctl, seg=batch.seg, k=k, v=v, u=self.first, w=self.decay,
+            state=state.ctypes.data, stride=state.strides[0], y=v, n_channel=self.n_embd,
+        )  # fmt: skip
+        b.op(elementwise.gate_rows, count=batch.n_tok, x=v, gate=r, n=v.n)
+        return b.matmul(v, self.w["output"], "time_mix_output")
+
+
+@dataclass
+class Rwkv5(_TimeMix):
+    """Decay and the weights of the token shift are constants; otherwise as RWKV-6."""
+
+    def load(self, w: Weights) -> None:
+        self._load(w)
+        self._load_norm(w)
+        p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        self.w["gate"] = w.matrix(p + "gate.weight", n, n)
+        self.mu = w.keep(w.array(p + "lerp_fused.weight", 4, 1, 1, n))
+        self.first = w.keep(w.array(p + "first.weight", self.n_head, self.d_head))
+        self.decay = w.vector(p + "decay.weight", n, lambda x: np.exp(-np.exp(x)))
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n = b.batch, self.n_embd
+        state = memory.recurrent.ssm[self.layer]
+        shifted = _shifted(b, x, self.mu, 4, memory, self.layer, 0)
+        k, v, r, gate = (
+            self._matmul(b, rows, part)
+            for rows, part in zip(shifted, ("key", "value", "receptance", "gate"), strict=True)
+        )
+        y = b.rows(n)
+        b.op(
+            wkv5_scan, nbytes=2 * state[0].nbytes, flops=6 * n * self.d_head, ctl=batch.ctl, seg=batch.seg, r=r, k=k,
+            v=v, w=self.decay, u=self.first, state=state.ctypes.data, stride=state.strides[0], y=y,
+            n_head=self.n_head, d=self.d_head,
+        )  # fmt: skip
+        b.op(
+            rwkv.wkv6_output, count=batch.n_tok, y=y, gate=gate, weight=self.norm, bias=self.norm_bias,
+            n_head=self.n_head, d=self.d_head, eps=self.head_eps,
+        )  # fmt: skip
+        return self._matmul(b, y, "output")
 
 
 @dataclass
@@ -254,7 +323,7 @@ class Rwkv7(_TimeMix):
 
 @dataclass
 class ChannelMix:
-    """relu(key)^2 on the shifted input; `gated` (RWKV-6): the result is multiplied by a sigmoid."""
+    """relu(key)^2 on the shifted input; `gated` (RWKV-4 to 6): the result is multiplied by a sigmoid."""
 
     layer: int
     n_embd: int
