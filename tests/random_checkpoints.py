@@ -504,7 +504,8 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight"))
         or name.endswith((".D", "layer_scalar", "router.scale", "per_expert_scale"))
     ):
-        return 1 + noise / 8
+        large = name.endswith((".lnq.weight", ".lnk.weight"))  # scores that a soft cap changes
+        return 6 * large + 1 + noise / 8
     if len(shape) < 2:
         return noise / 4
     return noise / np.float32(np.sqrt(shape[-1] if "conv1d" not in name else 1))

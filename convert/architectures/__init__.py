@@ -56,6 +56,7 @@ from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv4 import Rwkv4, Rwkv5
+from .rwkv7a import Rwkv7a, Rwkv7b
 from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
 from .seed_oss import SeedOss
 from .smollm3 import SmolLM3
@@ -74,8 +75,8 @@ FAMILIES: tuple[type[Family], ...] = (
     Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, ModernBert, ModernBertClassifier,
     Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
     Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
-    RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, SmolVlm,
-    StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SeedOss,
+    SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

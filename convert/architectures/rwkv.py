@@ -1,7 +1,7 @@
 """RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456
 
-Tensor names are from RWKV/v6-Finch-* (rwkv6) and fla-hub/rwkv7-* (rwkv7). The other dialect of RWKV-7 is also read:
-its low-rank matrices w1, w2 with the bias w0 are transposed.
+Tensor names are from RWKV/v6-Finch-* (rwkv6) and fla-hub/rwkv7-* (rwkv7). The other dialect of RWKV-7, and the names
+of .pth files, are also read: low-rank matrices w1, w2 with the bias w0 are transposed there.
 """
 
 import math
@@ -22,7 +22,13 @@ from .unused_fields import NO_POSITIONS
 HEAD_NORM_EPS = 64e-5
 LERPS_6, _LERPS_7 = "wkvrg", "rwkvag"  # the order of the fused tensor
 _RENAMED = (
-    (r"^model\.blocks\.", "model.layers."),
+    # of .pth files
+    (r"^emb\.", "model.embeddings."),
+    (r"^blocks\.0\.ln0\.", "model.layers.0.pre_norm."),
+    (r"^ln_out\.", "model.norm."),
+    (r"\.att\.", ".attn."),
+    # of Rwkv7ForCausalLM
+    (r"^(?:model\.)?blocks\.", "model.layers."),
     (r"^model\.pre_ln\.|^model\.layers\.0\.pre_ln\.", "model.layers.0.pre_norm."),
     (r"^model\.ln_out\.", "model.norm."),
     (r"^head\.", "lm_head."),
@@ -51,6 +57,12 @@ def normed(source: str, target: str, n: int) -> Iterator[Row]:
 def channels(source: str, target: str, n: int) -> Row:
     """A value per channel, often stored as [1, 1, n]."""
     return row(source, target, n, source_shape=(1, 1, n))
+
+
+def turned_row(source: str, target: str, rows: int, columns: int) -> Row:
+    """A matrix of `rows` rows that the checkpoint has transposed."""
+    transform = transposed(columns, rows, unit=columns)
+    return row(source, target, rows, columns, source_shape=(columns, rows), transform=transform)
 
 
 def read_head_eps(config: Config) -> float:
@@ -196,10 +208,7 @@ class Rwkv6(Shifted):
             ("time_decay_w1", "decay_w1", decay, n),
             ("time_decay_w2", "decay_w2", n, decay),
         ):
-            turned = transposed(columns, rows, unit=columns)
-            yield row(
-                hf + source, f"{blk}{target}.weight", rows, columns, transform=turned, source_shape=(columns, rows)
-            )
+            yield turned_row(hf + source, f"{blk}{target}.weight", rows, columns)
         yield row(
             hf + "time_maa_w2", blk + "w2.weight", 5, n, mix, transform=transposed(mix, n), source_shape=(5, mix, n)
         )
@@ -349,13 +358,6 @@ class Rwkv7(Family):
             yield channels(hf + "2.bias", blk + "0.weight", n)
         for source, target, rows, columns in (("0.weight", "1", rank, n), ("2.weight", "2", n, rank)):
             if self.turned:
-                yield row(
-                    hf + source,
-                    f"{blk}{target}.weight",
-                    rows,
-                    columns,
-                    source_shape=(columns, rows),
-                    transform=transposed(columns, rows, unit=columns),
-                )
+                yield turned_row(hf + source, f"{blk}{target}.weight", rows, columns)
             else:
                 yield row(hf + source, f"{blk}{target}.weight", rows, columns)

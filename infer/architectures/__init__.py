@@ -83,6 +83,7 @@ _HOMES = {
     "rwkv6": "rwkv.Rwkv6",
     "rwkv6qwen2": "rwkv_distilled.Rwkv6Qwen2",
     "rwkv7": "rwkv.Rwkv7",
+    "rwkv7a": "rwkv7a.Rwkv7a",
     "seed_oss": "seed_oss.SeedOss",
     "smollm3": "smollm3.SmolLM3",
     "stablelm": "stablelm.StableLm",

@@ -24,17 +24,18 @@ from .base import MemorySpec, add_bias, optional_bias
 FIRST_VALUE = "rwkv7 first value"
 
 
-def _shifted(
-    b: Builder, x: Rows, mu: int, n_mix: int, memory: HybridMemory, layer: int, part: int, *, difference: bool = False
+def shifted(
+    b: Builder, x: Rows, mu: int, n_mix: int, states: np.ndarray, first: int = 0, *, difference: bool = False
 ) -> list[Rows]:
-    """n_mix mixtures of x and the token before, and with `difference` their difference. part: index in the row."""
-    states, n, width = memory.recurrent.conv[layer], x.n, round_up(x.n, 16)
+    """n_mix mixtures of x and the token before, and with `difference` their difference. first: place in a state's
+    row."""
+    n, width = x.n, round_up(x.n, 16)
     y = b.rows(n_mix * width)
     mixtures = [y.columns(j * width, n) for j in range(n_mix)]
     more: OpFields = {"difference": b.rows(n)} if difference else {}
     b.op(
         rwkv.token_shift_difference if difference else rwkv.token_shift, name="token_shift", ctl=b.batch.ctl,
-        seg=b.batch.seg, x=x, mu=mu, n_mix=n_mix, state=states.ctypes.data + 4 * part * n, stride=states.strides[0],
+        seg=b.batch.seg, x=x, mu=mu, n_mix=n_mix, state=states.ctypes.data + 4 * first, stride=states.strides[0],
         y=y, part=4 * width, n_channel=n, **more,
     )  # fmt: skip
     return [*mixtures, *more.values()]
@@ -103,10 +104,10 @@ class Rwkv4:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, state = b.batch, memory.recurrent.ssm[self.layer]
-        shifted = _shifted(b, x, self.mu, 3, memory, self.layer, 0)
+        parts = shifted(b, x, self.mu, 3, memory.recurrent.conv[self.layer])
         k, v, r = (
             b.matmul(rows, self.w[part], "time_mix_" + part)
-            for rows, part in zip(shifted, ("key", "value", "receptance"), strict=True)
+            for rows, part in zip(parts, ("key", "value", "receptance"), strict=True)
         )
         b.op(
             wkv4_scan, nbytes=2 * state[0].nbytes, ctl=batch.ctl, seg=batch.seg, k=k, v=v, u=self.first, w=self.decay,
@@ -132,10 +133,10 @@ class Rwkv5(_TimeMix):
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n = b.batch, self.n_embd
         state = memory.recurrent.ssm[self.layer]
-        shifted = _shifted(b, x, self.mu, 4, memory, self.layer, 0)
+        parts = shifted(b, x, self.mu, 4, memory.recurrent.conv[self.layer])
         k, v, r, gate = (
             self._matmul(b, rows, part)
-            for rows, part in zip(shifted, ("key", "value", "receptance", "gate"), strict=True)
+            for rows, part in zip(parts, ("key", "value", "receptance", "gate"), strict=True)
         )
         y = b.rows(n)
         b.op(
@@ -195,7 +196,7 @@ class Rwkv6(_TimeMix):
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n = b.batch, self.n_embd
         state = memory.recurrent.ssm[self.layer]
-        mixed, difference = _shifted(b, x, self.mu_x, 1, memory, self.layer, 0, difference=True)
+        mixed, difference = shifted(b, x, self.mu_x, 1, memory.recurrent.conv[self.layer], difference=True)
         ranks = _map(b, rwkv.tanh_rows, b.matmul(mixed, self.w1, "time_mix_w1"))
         parts = []
         for i in range(5):
@@ -282,7 +283,7 @@ class Rwkv7(_TimeMix):
         batch, n, n_head = b.batch, self.n_embd, self.n_head
         state = memory.recurrent.ssm[self.layer]
         n_mix = 6 if self.n_gate else 5
-        for_r, for_w, for_k, for_v, for_a, *for_g = _shifted(b, x, self.mu, n_mix, memory, self.layer, 0)
+        for_r, for_w, for_k, for_v, for_a, *for_g = shifted(b, x, self.mu, n_mix, memory.recurrent.conv[self.layer])
         r, k, v = (
             self._matmul(b, rows, part) for rows, part in ((for_r, "receptance"), (for_k, "key"), (for_v, "value"))
         )
@@ -342,11 +343,15 @@ class ChannelMix:
         return ()  # its state is part of time mixing's row
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        mixed = _shifted(b, x, self.mu, 2 if self.gated else 1, memory, self.layer, 1)
+        mixed = shifted(b, x, self.mu, 2 if self.gated else 1, memory.recurrent.conv[self.layer], x.n)
         k = b.matmul(mixed[0], self.key, "channel_mix_key")
         b.op(elementwise.relu_squared, count=b.batch.n_tok, x=k, n=k.n)
+        self.change_hidden(b, x, k)
         out = b.matmul(k, self.value, "channel_mix_value")
         if self.gated:
             gate = b.matmul(mixed[1], self.receptance, "channel_mix_receptance")
             b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
         return out
+
+    def change_hidden(self, b: Builder, x: Rows, k: Rows) -> None:
+        """Change the hidden values k, in place; x: the layer's input."""

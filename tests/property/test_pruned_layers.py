@@ -33,7 +33,8 @@ REFUSED: dict[str, Sequence[int]] = {
     "kimi-k3-wide": [0], "phi4flash": range(7), "phi4flash-biased": range(7), "rwkv4": range(4),
     "rwkv5": range(2), "rwkv6": range(3),
     # the first layer makes what others read
-    "rwkv7": [0], "arwkv7": [0], "arwkv7-plain": [0], "zaya": [0], "zaya-window": [0], "zaya-yarn": [0],
+    "rwkv7": [0], "rwkv7a": [0], "rwkv7b": [0], "arwkv7": [0], "arwkv7-plain": [0], "zaya": [0], "zaya-window": [0],
+    "zaya-yarn": [0],
     # a table outside of the layers is for this one alone
     "qwen4exp": [2],
     # other layers use its keys, its weights or its choice of tokens

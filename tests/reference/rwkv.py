@@ -251,3 +251,40 @@ def _time_mix7(m: Model, x: F64, p: str, first: F64 | None) -> tuple[F64, F64]:
     y = m.head_norm(y, p + "g_norm") if p + "g_norm.weight" in t else y
     y = (y + bonus * v).reshape(x.shape)
     return m.linear(y * gate, p + "o_proj"), own
+
+
+def rwkv7a(model: Any, ids: list[int]) -> F64:
+    """RWKV-7a, and RWKV-7b with attention, from the demos of RWKV-LM, in whose names matrices are [in, out]."""
+    c, t = model.c, {name: a.T if "_lora.lora." in name and a.ndim == 2 else a for name, a in model.t.items()}
+    m = Model(c, t, c["hidden_size"] // c["head_size"], 1e-5)
+    x = embedded = m.norm(t["model.embeddings.weight"][ids], "model.layers.0.pre_norm")
+    first = None
+
+    def table(name: str) -> F64:
+        return t[name + ".weight"][ids] + embedded @ t[name + "_x.weight"].T
+
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        y, value = _time_mix7(m, m.norm(x, p + "attn_norm"), p + "attn.", first)
+        first = value if first is None else first
+        x = x + y + (_deep_attention(m, x, p + "qkv.", table) if p + "qkv.qq.weight" in t else 0)
+        h, f = m.norm(x, p + "ffn_norm"), p + "ffn."
+        key = np.maximum(m.linear(h + m.shift(h) * m.t[f + "x_k"], f + "key"), 0) ** 2
+        low = h @ t[f + "s1"]
+        matrices = table(f + "s_emb").reshape(len(ids), low.shape[1], -1)
+        key = key * (np.einsum("ti,tij->tj", low, matrices) @ t[f + "s2"] + m.t[f + "s0"])
+        x = x + m.linear(key, f + "value")
+    return m.norm(x, "model.norm") @ t["lm_head.weight"].T
+
+
+def _deep_attention(m: Model, x: F64, p: str, table: Callable[[str], F64]) -> F64:
+    t = m.t
+    parts = {
+        "q": m.linear(x, p + "qq"),
+        "k": x @ t[p + "k1"] @ t[p + "k2"] * table(p + "k_emb"),
+        "v": np.tanh(x @ t[p + "v1"] @ t[p + "v2"]) * table(p + "v_emb"),
+    }
+    q, k, v = (m.norm(a + m.shift(a) * t[f"{p}x_{part}"], f"{p}ln{part}") for part, a in parts.items())
+    scores = np.where(np.tri(len(x), dtype=bool), 64 * np.tanh(q @ k.T / 1024), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v

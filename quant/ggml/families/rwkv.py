@@ -65,3 +65,12 @@ class Rwkv7Hparams(Ranks7):
 
     eps: float = key("attention.layer_norm_epsilon")
     n_gate: int = key("attention.gate_lora_rank", minimum=1)
+
+
+class Rwkv7aHparams(Rwkv7Hparams):
+    """n_deep: a token's table of a layer is a matrix of n_deep x n_deep; d_key: of the attention beside time mixing, 0:
+    none; map_rank: of its maps to keys and values."""
+
+    n_deep: int = key("deep_embed.length", minimum=1)
+    d_key: int = key("deep_embed.attention.key_length", 0)
+    map_rank: int = key("deep_embed.attention.rank", 0)
