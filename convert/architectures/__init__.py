@@ -27,6 +27,7 @@ from .gptneox import GptNeox
 from .granite import Granite, Granite4Vision
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
+from .hy_v3 import HyV3
 from .jamba import Jamba
 from .kimi_k3 import KimiK3
 from .kimi_linear import KimiLinear
@@ -71,12 +72,12 @@ FAMILIES: tuple[type[Family], ...] = (
     Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
-    GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl,
-    Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, ModernBert, ModernBertClassifier,
-    Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
-    Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
-    RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SeedOss,
-    SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    GraniteMoe, Hunyuan, HunyuanMoe, HyV3, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe,
+    Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, ModernBert,
+    ModernBertClassifier, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3,
+    Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next,
+    Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a,
+    Rwkv7b, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

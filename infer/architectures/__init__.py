@@ -43,6 +43,7 @@ _HOMES = {
     "granitemoe": "granitehybrid.GraniteMoe",
     "hunyuan-dense": "hunyuan.Hunyuan",
     "hunyuan-moe": "hunyuan.HunyuanMoe",
+    "hy_v3": "hy_v3.HyV3",
     "jamba": "jamba.Jamba",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",

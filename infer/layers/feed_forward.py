@@ -217,7 +217,7 @@ class MixtureOfExperts:
         if router.chosen_by is ChosenBy.TOKEN:
             self.table, self.bias = w.keep(self._load_table(w, p + "ffn_gate_tid2eid.weight")), 0
             return
-        bias = p + "exp_probs_b.bias"
+        bias = p + "exp_probs_b" if p + "exp_probs_b" in w else p + "exp_probs_b.bias"
         biased = router.chosen_by is not ChosenBy.LOGIT and (router.scoring is not Scoring.SOFTMAX or bias in w)
         self.bias = w.keep(w.squeezed(bias, router.n_expert)) if biased else 0
 

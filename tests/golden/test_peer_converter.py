@@ -164,6 +164,7 @@ HEADS = {
     "glm4-moe-mtp": "glm4_moe",
     "glm4-moe-mtp-shared": "glm4_moe",
     "bailing-hybrid-mtp": "bailing_moe_v3",
+    "hy-v3-mtp": "hy_v3",
 }
 LING = {
     "architectures": ["BailingMoeV3ForCausalLM"],
