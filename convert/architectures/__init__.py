@@ -35,6 +35,7 @@ from .lfm2 import Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl
 from .lfm3 import Lfm3, Lfm3Vl
 from .llama import Llama, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
+from .longcat_flash import LongcatFlash
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
@@ -73,7 +74,7 @@ FAMILIES: tuple[type[Family], ...] = (
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
     GraniteMoe, Hunyuan, HunyuanMoe, HyV3, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe,
-    Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, ModernBert,
+    Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, ModernBert,
     ModernBertClassifier, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3,
     Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next,
     Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a,

@@ -52,6 +52,7 @@ _HOMES = {
     "lfm3": "lfm3.Lfm3",
     "llama": "llama.Llama",
     "llama4": "llama4.Llama4",
+    "longcat-flash": "longcat_flash.LongcatFlash",
     "mamba": "mamba.Mamba",
     "mamba2": "mamba2.Mamba2",
     "minimax-01": "minimax.MiniMax",
