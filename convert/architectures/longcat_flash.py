@@ -1,5 +1,5 @@
-"""LongCat-Flash: latent attention, experts on a shortcut over every other layer, some of which compute nothing; not in
-llama.cpp. arXiv:2509.01322
+"""LongCat-Flash: latent attention, experts on a shortcut over every other layer, some of which compute nothing.
+arXiv:2509.01322
 
 A layer of the checkpoint is two in GGUF: docs/gguf-extensions.md.
 """

@@ -1,5 +1,4 @@
-"""RWKV-7a and RWKV-7b: RWKV-7 with tables of the vocabulary on every layer, in 7b also attention; not in llama.cpp.
-Of BlinkDL.
+"""RWKV-7a and RWKV-7b: RWKV-7 with tables of the vocabulary on every layer, in 7b also attention. Of BlinkDL.
 
 They are published as .pth files. A folder has the same tensors as safetensors, with the same names, and a config.json
 with the class Rwkv7aForCausalLM or Rwkv7bForCausalLM and the sizes: docs/gguf-extensions.md.

@@ -1,4 +1,4 @@
-"""RWKV-4 and RWKV-5: recurrent, with decays and token shifts that do not depend on the token; not in llama.cpp.
+"""RWKV-4 and RWKV-5: recurrent, with decays and token shifts that do not depend on the token.
 arXiv:2305.13048, arXiv:2404.05892"""
 
 from collections.abc import Iterator

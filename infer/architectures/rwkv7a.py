@@ -1,5 +1,4 @@
-"""RWKV-7a and RWKV-7b: RWKV-7 with tables of the vocabulary on every layer, in 7b also attention; not in llama.cpp.
-Of BlinkDL."""
+"""RWKV-7a and RWKV-7b: RWKV-7 with tables of the vocabulary on every layer, in 7b also attention. Of BlinkDL."""
 
 from collections.abc import Iterator
 
