@@ -53,6 +53,7 @@ ROWS = FamilyRows(
     model_types={NAME: "hy_v3"},
     converted={"hy-v3": {"model_type": "hy_v3"}},
     refused=("hy-v3-biased",),
+    sizes={"hy3-295b": 295.0},
     errors=(
         ("hy-v3", {"route_norm": False}, UnsupportedError, "route_norm = false"),
         ("hy-v3", {"qk_norm": False}, UnsupportedError, "qk_norm = false"),

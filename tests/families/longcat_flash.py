@@ -71,5 +71,6 @@ ROWS = FamilyRows(
     ),
     notes=(("longcat-flash", {}, "no such architecture"),),
     refused=("longcat-flash",),
+    sizes={"longcat-flash-560b": 560.7},
     loaded=("longcat-flash",),
 )  # fmt: skip

@@ -26,5 +26,6 @@ ROWS = FamilyRows(
     ),
     notes=(("rwkv4", {}, "no such architecture"),),
     refused=("rwkv4", "rwkv4-tied"),
+    sizes={"rwkv4-169m": 0.1693},
     loaded=("rwkv4",),
 )  # fmt: skip

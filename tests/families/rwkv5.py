@@ -28,5 +28,6 @@ ROWS = FamilyRows(
     ),
     notes=(("rwkv5", {}, "no such architecture"),),
     refused=("rwkv5",),
+    sizes={"rwkv5-1.5b": 1.578},
     loaded=("rwkv5",),
 )  # fmt: skip

@@ -25,5 +25,6 @@ ROWS = FamilyRows(
     errors=(("rwkv7b", {"dea_key_size": 36}, CheckpointError, "dea_key_size = 36 .*a divisor of the hidden size 96"),),
     notes=(("rwkv7a", {}, "no such architecture"),),
     refused=("rwkv7a", "rwkv7b"),
+    sizes={"rwkv7a-0.1b": 1.0076},  # half of the 2.015 GB of rwkv7a-g1d-0.1b
     loaded=("rwkv7b",),
 )  # fmt: skip
