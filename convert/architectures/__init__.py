@@ -35,7 +35,7 @@ from .lfm2 import Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl
 from .lfm3 import Lfm3, Lfm3Vl
 from .llama import Llama, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
-from .longcat_flash import LongcatFlash
+from .longcat_flash import LongcatFlash, LongcatFlashNgram
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
@@ -74,11 +74,11 @@ FAMILIES: tuple[type[Family], ...] = (
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,
     GraniteMoe, Hunyuan, HunyuanMoe, HyV3, Jamba, KimiK3, KimiLinear, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe,
-    Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, ModernBert,
-    ModernBertClassifier, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3,
-    Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe, Qwen3Moe, Qwen3Next,
-    Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a,
-    Rwkv7b, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, LongcatFlashNgram, Mamba, Mamba2, MiniMax, Mistral, Mistral3,
+    Mixtral, ModernBert, ModernBertClassifier, Nemotron, NemotronH, NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid,
+    OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen3Classifier, Qwen35, Qwen35Moe,
+    Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2,
+    Rwkv7, Rwkv7a, Rwkv7b, SeedOss, SmolLM3, SmolVlm, StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

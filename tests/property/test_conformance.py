@@ -43,7 +43,7 @@ QUICK = {
     ("nemotron-h-moe", "Q8_0"), ("lfm2", "Q4_0"), ("lfm2moe", "BF16"),
     ("qwen3next", "F32"), ("qwen35", "Q8_0"), ("qwen35moe", "Q4_0"), ("recurrentgemma", "Q8_0"),
     ("rwkv4", "Q8_0"), ("rwkv5", "F32"), ("rwkv6", "Q8_0"), ("rwkv7", "F32"), ("rwkv7b", "Q8_0"),
-    ("rwkv6qwen2", "F32"), ("arwkv7", "Q8_0"), ("longcat-flash", "Q8_0"),
+    ("rwkv6qwen2", "F32"), ("arwkv7", "Q8_0"), ("longcat-flash-ngram", "Q8_0"),
     ("zamba", "Q8_0"), ("zamba2", "Q4_0"), ("kimi-linear", "Q8_0"), ("olmo-hybrid", "F32"), ("xlstm", "Q8_0"),
     ("zaya", "Q8_0"), ("minimax-scaled", "Q4_0"), ("plamo2", "Q8_0"), ("phi4flash", "Q8_0"),
     ("bailing-hybrid", "F32"), ("deepseek-v2", "Q8_0"),
