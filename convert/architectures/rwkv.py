@@ -117,7 +117,7 @@ class Shifted(Family):
             "n_layer": read_layers(config),
             "n_embd": n,
             "n_ff": config.integer("intermediate_size", default=int(n * ratio) // 32 * 32),
-            "rescale": config.integer("rescale_every", default=6, minimum=0, maximum=MAX_LAYERS),
+            "rescale": max(0, config.integer("rescale_every", default=6, minimum=-MAX_LAYERS, maximum=MAX_LAYERS)),
             "eps": config.number("layer_norm_epsilon", default=1e-5),
         }
 

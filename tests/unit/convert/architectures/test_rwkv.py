@@ -258,6 +258,14 @@ def test_rwkv6_is_turned_and_halved(tmp_path: Path, world: Path) -> None:
     assert file.get("rwkv6.rescale_every_n_layers") == 2
 
 
+def test_a_stream_that_is_never_halved() -> None:
+    """0 or a negative number, as in transformers."""
+    config = {"vocab_size": 600, **CONFIGS["rwkv4"], "rescale_every": -1}
+    family = ARCHITECTURES["RwkvForCausalLM"].read(Config(config, "config.json"), {})
+    assert dict(family.keys(1))["rescale_every_n_layers"] == 0
+    assert all(row.transform is None for row in family.rows() if row.target.endswith("output.weight"))
+
+
 def test_ranks_that_no_key_says() -> None:
     finch = {"hidden_size": 2048, "vocab_size": 65536, "num_hidden_layers": 24, "intermediate_size": None}
     keys = dict(ARCHITECTURES["Rwkv6ForCausalLM"].read(Config(finch, "config.json"), {}).keys(1))
