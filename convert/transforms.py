@@ -50,6 +50,8 @@ POSITIVE_EXP = Transform("exp", _positive_exp, arithmetic=True)
 
 # RMS norms of some families multiply by 1 + weight.
 PLUS_ONE = plus(1)
+# Checkpoints of RWKV-4 and 5 store the share of a token in its mixture with the one before, GGUF the other's share.
+ONE_MINUS = Transform("1 -", lambda x, _: (1 - x.astype(np.float64)).astype(np.float32), arithmetic=True)
 
 
 def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform:

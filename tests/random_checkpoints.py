@@ -66,7 +66,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     if name.endswith("time_decay"):
         return noise / 2 - 2
     if (
-        (".time_maa_" in name and shape[:2] == (1, 1))
+        ((".time_maa_" in name or ".time_mix_" in name) and shape[:2] == (1, 1))
         or (".attn.x_" in name and "x_proj" not in name)
         or name.endswith("ffn.x_k")
     ):
@@ -84,7 +84,8 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight"))
         or name.endswith((".D", "layer_scalar", "router.scale", "per_expert_scale", "global_scale"))
     ):
-        return 1 + noise / 8
+        large = name.endswith((".lnq.weight", ".lnk.weight"))  # scores that a soft cap changes
+        return 6 * large + 1 + noise / 8
     if len(shape) < 2:
         return noise / 4
     return noise / np.float32(np.sqrt(1 if "conv1d" in name and "generator" not in name else shape[-1]))

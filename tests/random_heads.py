@@ -57,6 +57,10 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         config := random_checkpoints.CONFIGS["glm4-moe-plain"],
         _numbered(config, "shared_head.norm.weight"),
     ),
+    "hy-v3-mtp": (
+        config := random_checkpoints.CONFIGS["hy-v3"] | {"num_nextn_predict_layers": 1},
+        _numbered(config, "final_layernorm.weight"),
+    ),
     "bailing-hybrid-mtp": (
         config := random_checkpoints.CONFIGS["bailing-hybrid"] | {"num_nextn_predict_layers": 1},
         _numbered(config, "final_layernorm.weight"),

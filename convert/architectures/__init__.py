@@ -33,6 +33,7 @@ from .granite import Granite, Granite4Vision
 from .granite_swa import GraniteSwa
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
+from .hy_v3 import HyV3
 from .inkling import Inkling
 from .inkling2 import Inkling2
 from .inkling2_loop import Inkling2Loop
@@ -46,6 +47,7 @@ from .lfm2 import Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl
 from .lfm3 import Lfm3, Lfm3Vl
 from .llama import Helium, InternLm3, Llama, Ministral, Mistral, Mixtral, SmolVlm
 from .llama4 import Llama4
+from .longcat_flash import LongcatFlash, LongcatFlashNgram
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .mellum import Mellum
@@ -67,11 +69,13 @@ from .phimoe import PhiMoe
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen2VL, Qwen3, Qwen3Classifier, Qwen3Moe, Qwen3VL
 from .qwen2moe import Qwen2Moe
-from .qwen35 import Qwen35, Qwen35Moe
 from .qwen3next import Qwen3Next
 from .qwen4exp import Qwen4Exp
+from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
+from .rwkv4 import Rwkv4, Rwkv5
+from .rwkv7a import Rwkv7a, Rwkv7b
 from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
 from .seed_oss import SeedOss
 from .smollm3 import SmolLM3
@@ -87,13 +91,14 @@ FAMILIES: tuple[type[Family], ...] = (
     BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe,
     Exaone4, ExaoneMoe, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next,
     Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe,
-    Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2,
-    Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniCpm,
-    MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier,
-    MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2,
-    Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe,
-    Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe,
-    SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
+    HyV3, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini,
+    Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash,
+    LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3,
+    Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe,
+    NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe,
+    Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
+    RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe, SeedOss, SmolLM3, SmolVlm,
+    SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

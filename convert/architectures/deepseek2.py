@@ -92,7 +92,7 @@ class DeepSeekV2(Decoder):
             n_head=n_head,
             latent=latent,
             freq_base=theta,
-            rope_scaling=_scaling(config, rope, theta, latent.d_rope, sizes["n_ctx"]),
+            rope_scaling=latent_scaling(config, rope, theta, latent.d_rope, sizes["n_ctx"]),
             n_dense=cls.read_dense(config, sizes["n_layer"]),
             n_expert=n_expert,
             n_expert_used=n_used,
@@ -273,7 +273,7 @@ class Youtu(DeepSeekV3):
         return n_layer
 
 
-def _scaling(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:
+def latent_scaling(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:
     """YaRN with scores that grow by mscale_all_dim. Its effect on cos and sin must cancel, since llama.cpp has no key
     for it in this architecture."""
     rotation = Rotation(n_rot, theta, n_ctx, original_context(config, rope, n_ctx))

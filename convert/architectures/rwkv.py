@@ -1,11 +1,12 @@
 """RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456
 
-Tensor names are from RWKV/v6-Finch-* (rwkv6) and fla-hub/rwkv7-* (rwkv7). The other dialect of RWKV-7 is also read:
-its low-rank matrices w1, w2 with the bias w0 are transposed.
+Tensor names are from RWKV/v6-Finch-* (rwkv6) and fla-hub/rwkv7-* (rwkv7). The other dialect of RWKV-7, and the names
+of .pth files, are also read: low-rank matrices w1, w2 with the bias w0 are transposed there.
 """
 
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -21,7 +22,13 @@ from .unused_fields import NO_POSITIONS
 HEAD_NORM_EPS = 64e-5
 LERPS_6, _LERPS_7 = "wkvrg", "rwkvag"  # the order of the fused tensor
 _RENAMED = (
-    (r"^model\.blocks\.", "model.layers."),
+    # of .pth files
+    (r"^emb\.", "model.embeddings."),
+    (r"^blocks\.0\.ln0\.", "model.layers.0.pre_norm."),
+    (r"^ln_out\.", "model.norm."),
+    (r"\.att\.", ".attn."),
+    # of Rwkv7ForCausalLM
+    (r"^(?:model\.)?blocks\.", "model.layers."),
     (r"^model\.pre_ln\.|^model\.layers\.0\.pre_ln\.", "model.layers.0.pre_norm."),
     (r"^model\.ln_out\.", "model.norm."),
     (r"^head\.", "lm_head."),
@@ -41,7 +48,8 @@ _RENAMED = (
 )
 
 
-def _normed(source: str, target: str, n: int) -> Iterator[Row]:
+def normed(source: str, target: str, n: int) -> Iterator[Row]:
+    """Weight and bias of a norm."""
     yield row(source + ".weight", target + ".weight", n)
     yield row(source + ".bias", target + ".bias", n)
 
@@ -49,6 +57,12 @@ def _normed(source: str, target: str, n: int) -> Iterator[Row]:
 def channels(source: str, target: str, n: int) -> Row:
     """A value per channel, often stored as [1, 1, n]."""
     return row(source, target, n, source_shape=(1, 1, n))
+
+
+def turned_row(source: str, target: str, rows: int, columns: int) -> Row:
+    """A matrix of `rows` rows that the checkpoint has transposed."""
+    transform = transposed(columns, rows, unit=columns)
+    return row(source, target, rows, columns, source_shape=(columns, rows), transform=transform)
 
 
 def read_head_eps(config: Config) -> float:
@@ -73,17 +87,10 @@ def head_norm_notes(eps: float) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Rwkv6(Family):
-    """One model of RWKV-6; n_mix, n_decay: ranks of the low-rank functions of token shift and decay; rescale: the
-    stream is halved after every `rescale` layers."""
+class Shifted(Family):
+    """Models with the tensors' names of transformers' RwkvForCausalLM; rescale: the stream is halved after every
+    `rescale` layers."""
 
-    arch = "rwkv6"
-    architectures = ("Rwkv6ForCausalLM",)
-    hparams = Rwkv6Hparams
-    order = (
-        "n_ctx_train n_embd n_layer eps halve_every=rescale d_head n_mix n_decay n_ff .general.file_type "
-        ".attention.head_count head_eps"
-    )
     without_effect: ClassVar[Mapping[str, str]] = {
         **NO_POSITIONS,
         "num_attention_heads": "the size of a head says their number",
@@ -96,35 +103,92 @@ class Rwkv6(Family):
     n_layer: int
     n_embd: int
     n_ff: int
+    rescale: int
+    eps: float
+
+    @staticmethod
+    def sizes(config: Config, shapes: Shapes, ratio: float) -> dict[str, Any]:
+        """The fields above; ratio: of the width of the channel mix, if the config does not state it."""
+        n = config.integer("hidden_size")
+        config.expects("attention_hidden_size", n)
+        return {
+            "n_vocab": vocabulary_rows(config, shapes, "rwkv.embeddings.weight"),
+            "tied": config.boolean("tie_word_embeddings", default=False),
+            "n_layer": read_layers(config),
+            "n_embd": n,
+            "n_ff": config.integer("intermediate_size", default=int(n * ratio) // 32 * 32),
+            "rescale": max(0, config.integer("rescale_every", default=6, minimum=-MAX_LAYERS, maximum=MAX_LAYERS)),
+            "eps": config.number("layer_norm_epsilon", default=1e-5),
+        }
+
+    def rows(self) -> Iterator[Row]:
+        n, embedding = self.n_embd, "rwkv.embeddings.weight"
+        yield row(embedding, "token_embd.weight", self.n_vocab, n)
+        yield from normed("rwkv.blocks.0.pre_ln", "token_embd_norm", n)
+        yield from normed("rwkv.ln_out", "output_norm", n)
+        yield row("head.weight", "output.weight", self.n_vocab, n, otherwise=embedding)
+        for i in range(self.n_layer):
+            hf, blk = f"rwkv.blocks.{i}.", f"blk.{i}."
+            yield from normed(hf + "ln1", blk + "attn_norm", n)
+            yield from normed(hf + "ln2", blk + "attn_norm_2", n)
+            yield from self.time_mix(hf + "attention.", blk + "time_mix_", self._halved(i))
+            yield from self.channel_mix(hf + "feed_forward.", blk + "channel_mix_", self._halved(i))
+
+    def _halved(self, i: int) -> Transform | None:
+        """The transform of what layer i adds to the residual stream, which is halved after every `rescale` layers."""
+        times = i // self.rescale if self.rescale else 0
+        return scaled(0.5**times) if times else None
+
+    @abstractmethod
+    def time_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
+        """The tensors that replace attention; `halved`: of the output matrix."""
+
+    def channel_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
+        """The matrices of the channel mix."""
+        n, n_ff = self.n_embd, self.n_ff
+        yield row(hf + "key.weight", blk + "key.weight", n_ff, n)
+        yield row(hf + "value.weight", blk + "value.weight", n, n_ff, transform=halved)
+        yield row(hf + "receptance.weight", blk + "receptance.weight", n, n)
+
+
+def read_head_size(config: Config, n_embd: int) -> int:
+    """The size of a head, which divides the width."""
+    d_head = config.integer("head_size", default=64)
+    if n_embd % d_head:
+        raise config.wrong("head_size", f"a divisor of the hidden size {n_embd}")
+    return d_head
+
+
+@dataclass(frozen=True)
+class Rwkv6(Shifted):
+    """One model of RWKV-6; n_mix, n_decay: ranks of the low-rank functions of token shift and decay."""
+
+    arch = "rwkv6"
+    architectures = ("Rwkv6ForCausalLM",)
+    hparams = Rwkv6Hparams
+    order = (
+        "n_ctx_train n_embd n_layer eps halve_every=rescale d_head n_mix n_decay n_ff .general.file_type "
+        ".attention.head_count head_eps"
+    )
+
     d_head: int
     n_mix: int
     n_decay: int
-    rescale: int
-    eps: float
     head_eps: float  # of the norm of the heads
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        n = config.integer("hidden_size")
-        config.expects("attention_hidden_size", n)
-        d_head = config.integer("head_size", default=64)
-        if n % d_head:
-            raise config.wrong("head_size", f"a divisor of the hidden size {n}")
+        sizes = cls.sizes(config, shapes, 3.5)
+        n = sizes["n_embd"]
         # no config key says these; llama.cpp's converter takes the defaults
         first = "rwkv.blocks.0.attention."
         mix = shapes.get(first + "time_maa_w2", (5, 64 if n == 4096 else 32, n))
         decay = shapes.get(first + "time_decay_w2", (128 if n == 4096 else 64, n))
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "rwkv.embeddings.weight"),
-            tied=config.boolean("tie_word_embeddings", default=False),
-            n_layer=read_layers(config),
-            n_embd=n,
-            n_ff=config.integer("intermediate_size", default=int(n * 3.5) // 32 * 32),
-            d_head=d_head,
+            **sizes,
+            d_head=read_head_size(config, n),
             n_mix=mix[-2] if len(mix) > 1 else 1,
             n_decay=decay[0],
-            rescale=config.integer("rescale_every", default=6, minimum=0, maximum=MAX_LAYERS),
-            eps=config.number("layer_norm_epsilon", default=1e-5),
             head_eps=read_head_eps(config),
         )
 
@@ -134,25 +198,7 @@ class Rwkv6(Family):
     def notes(self) -> Iterator[str]:
         yield from head_norm_notes(self.head_eps)
 
-    def rows(self) -> Iterator[Row]:
-        n, embedding = self.n_embd, "rwkv.embeddings.weight"
-        yield row(embedding, "token_embd.weight", self.n_vocab, n)
-        yield from _normed("rwkv.blocks.0.pre_ln", "token_embd_norm", n)
-        yield from _normed("rwkv.ln_out", "output_norm", n)
-        yield row("head.weight", "output.weight", self.n_vocab, n, otherwise=embedding)
-        for i in range(self.n_layer):
-            hf, blk = f"rwkv.blocks.{i}.", f"blk.{i}."
-            yield from _normed(hf + "ln1", blk + "attn_norm", n)
-            yield from _normed(hf + "ln2", blk + "attn_norm_2", n)
-            yield from self._time_mix(hf + "attention.", blk + "time_mix_", self._halved(i))
-            yield from self._channel_mix(hf + "feed_forward.", blk + "channel_mix_", self._halved(i))
-
-    def _halved(self, i: int) -> Transform | None:
-        """The transform of what layer i adds to the residual stream, which is halved after every `rescale` layers."""
-        times = i // self.rescale if self.rescale else 0
-        return scaled(0.5**times) if times else None
-
-    def _time_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
+    def time_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
         n, mix, decay = self.n_embd, self.n_mix, self.n_decay
         yield channels(hf + "time_maa_x", blk + "lerp_x.weight", n)
         sources = tuple(f"{hf}time_maa_{part}" for part in LERPS_6)
@@ -162,10 +208,7 @@ class Rwkv6(Family):
             ("time_decay_w1", "decay_w1", decay, n),
             ("time_decay_w2", "decay_w2", n, decay),
         ):
-            turned = transposed(columns, rows, unit=columns)
-            yield row(
-                hf + source, f"{blk}{target}.weight", rows, columns, transform=turned, source_shape=(columns, rows)
-            )
+            yield turned_row(hf + source, f"{blk}{target}.weight", rows, columns)
         yield row(
             hf + "time_maa_w2", blk + "w2.weight", 5, n, mix, transform=transposed(mix, n), source_shape=(5, mix, n)
         )
@@ -174,15 +217,12 @@ class Rwkv6(Family):
         for part in ("receptance", "key", "value", "gate"):
             yield row(f"{hf}{part}.weight", f"{blk}{part}.weight", n, n)
         yield row(hf + "output.weight", blk + "output.weight", n, n, transform=halved)
-        yield from _normed(hf + "ln_x", blk + "ln", n)
+        yield from normed(hf + "ln_x", blk + "ln", n)
 
-    def _channel_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
-        n, n_ff = self.n_embd, self.n_ff
+    def channel_mix(self, hf: str, blk: str, halved: Transform | None) -> Iterator[Row]:
         for part in "kr":
-            yield channels(f"{hf}time_maa_{part}", f"{blk}lerp_{part}.weight", n)
-        yield row(hf + "key.weight", blk + "key.weight", n_ff, n)
-        yield row(hf + "value.weight", blk + "value.weight", n, n_ff, transform=halved)
-        yield row(hf + "receptance.weight", blk + "receptance.weight", n, n)
+            yield channels(f"{hf}time_maa_{part}", f"{blk}lerp_{part}.weight", self.n_embd)
+        yield from super().channel_mix(hf, blk, halved)
 
 
 def _rank(config: Config, n_embd: int, exponent: float, factor: float, *keys: str) -> int:
@@ -277,13 +317,13 @@ class Rwkv7(Family):
     def rows(self) -> Iterator[Row]:
         n, n_ff, embedding = self.n_embd, self.n_ff, "model.embeddings.weight"
         yield row(embedding, "token_embd.weight", self.n_vocab, n)
-        yield from _normed("model.layers.0.pre_norm", "token_embd_norm", n)
-        yield from _normed("model.norm", "output_norm", n)
+        yield from normed("model.layers.0.pre_norm", "token_embd_norm", n)
+        yield from normed("model.norm", "output_norm", n)
         yield row("lm_head.weight", "output.weight", self.n_vocab, n, otherwise=embedding)
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            yield from _normed(hf + "attn_norm", blk + "attn_norm", n)
-            yield from _normed(hf + "ffn_norm", blk + "attn_norm_2", n)
+            yield from normed(hf + "attn_norm", blk + "attn_norm", n)
+            yield from normed(hf + "ffn_norm", blk + "attn_norm_2", n)
             yield from self.time_mix(i, hf + "attn.", blk + "time_mix_")
             yield channels(hf + "ffn.x_k", blk + "channel_mix_lerp_k.weight", n)
             yield row(hf + "ffn.key.weight", blk + "channel_mix_key.weight", n_ff, n)
@@ -310,7 +350,7 @@ class Rwkv7(Family):
             yield channels(hf + part, f"{blk}{part}.weight", n)
         yield row(hf + "r_k", blk + "r_k.weight", n, source_shape=(n // self.d_head, self.d_head))
         if self.normed:
-            yield from _normed(hf + "g_norm", blk + "ln", n)
+            yield from normed(hf + "g_norm", blk + "ln", n)
 
     def _low_rank(self, hf: str, blk: str, rank: int, *, biased: bool) -> Iterator[Row]:
         n = self.n_embd
@@ -318,13 +358,6 @@ class Rwkv7(Family):
             yield channels(hf + "2.bias", blk + "0.weight", n)
         for source, target, rows, columns in (("0.weight", "1", rank, n), ("2.weight", "2", n, rank)):
             if self.turned:
-                yield row(
-                    hf + source,
-                    f"{blk}{target}.weight",
-                    rows,
-                    columns,
-                    source_shape=(columns, rows),
-                    transform=transposed(columns, rows, unit=columns),
-                )
+                yield turned_row(hf + source, f"{blk}{target}.weight", rows, columns)
             else:
                 yield row(hf + source, f"{blk}{target}.weight", rows, columns)

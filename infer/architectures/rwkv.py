@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from hybrid.quant.ggml.families.rwkv import Rwkv6Hparams, Rwkv7Hparams, RwkvHparams
+from hybrid.quant.ggml.families.rwkv import Rwkv6Hparams, Rwkv7Hparams, ShiftHparams
 
+from ..layers.base import Layer
 from ..layers.rwkv import ChannelMix
 from ..layers.rwkv import Rwkv6 as TimeMix6
 from ..layers.rwkv import Rwkv7 as TimeMix7
@@ -11,18 +12,21 @@ from ..loading.weights import Weights
 from .base import Family, Part
 
 
-class _Rwkv(Family):
+class Rwkv(Family):
+    """Time mixing and channel mixing on every layer."""
+
     layer_norms = True
     embedding_norm = "token_embd_norm.weight"
 
-    def parts(self, h: RwkvHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
+    def parts(self, h: ShiftHparams, i: int, w: Weights, mixer: Layer) -> Iterator[Part]:
+        """The parts of block i with this time mixing."""
         if h.n_shift != 2:
             raise h.wrong(w.gguf, "n_shift", "2")
         yield "attn_norm.weight", mixer
-        yield "attn_norm_2.weight", ChannelMix(i, h.n_embd, h.n_ff, gated=isinstance(mixer, TimeMix6))
+        yield "attn_norm_2.weight", ChannelMix(i, h.n_embd, h.n_ff, gated=not isinstance(mixer, TimeMix7))
 
 
-class Rwkv6(_Rwkv):
+class Rwkv6(Rwkv):
     """RWKV-6, Finch."""
 
     name = "rwkv6"
@@ -32,7 +36,7 @@ class Rwkv6(_Rwkv):
         yield from self.parts(h, i, w, TimeMix6(i, h.n_embd, h.d_head, 2, h.head_eps, h.n_mix, h.n_decay))
 
 
-class Rwkv7(_Rwkv):
+class Rwkv7(Rwkv):
     """RWKV-7, Goose."""
 
     name = "rwkv7"

@@ -216,17 +216,17 @@ class MixtureOfExperts:
     def load_router(self, w: Weights) -> None:
         """Load the router's weights, and `bias`, which is added to scores only for the choice."""
         p, router = f"blk.{self.layer}.", self.router
-        self.w_router = w.matrix(p + "ffn_gate_inp.weight", router.n_expert, self.n_embd)
-        self.router_bias = w.vector(p + "ffn_gate_inp.bias", router.n_expert) if self.biased else 0
+        self.w_router = w.matrix(p + "ffn_gate_inp.weight", router.n_score, self.n_embd)
+        self.router_bias = w.vector(p + "ffn_gate_inp.bias", router.n_score) if self.biased else 0
         if router.chosen_by is ChosenBy.TOKEN:
             self.table, self.bias = w.keep(self._load_table(w, p + "ffn_gate_tid2eid.weight")), 0
             return
-        bias = p + "exp_probs_b.bias"
+        bias = p + "exp_probs_b" if p + "exp_probs_b" in w else p + "exp_probs_b.bias"
         biased = router.chosen_by is not ChosenBy.LOGIT and (router.scoring is not Scoring.SOFTMAX or bias in w)
         if not biased:
             self.bias = 0
             return
-        biases = w.squeezed(bias, router.n_expert - router.n_shared)
+        biases = w.squeezed(bias, router.n_score - router.n_shared)
         self.bias = w.keep(np.append(biases, np.full(router.n_shared, ALWAYS, np.float32)))
 
     def _load_table(self, w: Weights, name: str) -> np.ndarray:
@@ -267,6 +267,7 @@ class MixtureOfExperts:
             counts=Ref(b.buffer(16 * router.n_score)), bias=self.bias, factors=self.w_factors, table=self.table,
             tokens=b.batch.tokens,
         )  # fmt: skip
+        own = x
         if self.latent:
             x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent.name}_down"), self.latent_bias[0])
         for part, w in [*reversed(self.w_in.items()), ("down", self.w_down)]:
@@ -286,7 +287,14 @@ class MixtureOfExperts:
             out=out,
             n=out.n,
         )
-        return self._leave_latent(b, out, self.latent) if self.latent else out
+        if self.latent:
+            out = self._leave_latent(b, out, self.latent)
+        if router.n_idle and router.returns:
+            b.op(
+                moe.add_idle, count=b.batch.n_tok, x=own, slots=slots, weights=weights, n_used=router.n_used, out=out,
+                n=out.n,
+            )  # fmt: skip
+        return out
 
     def _leave_latent(self, b: Builder, x: Rows, latent: LatentExperts) -> Rows:
         if latent.norm_eps:

@@ -37,7 +37,8 @@ class Router:
     """n_used of n_expert experts for every token, weighted by their scores.
 
     renormalize  weights are normalized to sum 1 before they are multiplied by `scale`
-    n_idle       further choices that add nothing
+    n_idle       further choices, which add nothing
+    returns      idle choices return their input instead
     n_shared     the last n_shared of the experts are used by every token, and their scores count as the others' do
     jitter       for ChosenBy.SPARSE_MIXER: how near logits must be to share the softmax of an expert's weight
     """
@@ -52,6 +53,7 @@ class Router:
     n_idle: int = 0
     jitter: float = 0.0
     n_shared: int = 0
+    returns: bool = False
 
     @property
     def n_score(self) -> int:

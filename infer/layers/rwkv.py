@@ -1,5 +1,5 @@
-"""Time mixing and channel mixing of RWKV-6 and RWKV-7. Peng et al. 2024, arXiv:2404.05892; Peng et al. 2025,
-arXiv:2503.14456
+"""Time mixing and channel mixing of RWKV-4 to RWKV-7. Peng et al. 2023, arXiv:2305.13048; Peng et al. 2024,
+arXiv:2404.05892 (RWKV-5 and 6); Peng et al. 2025, arXiv:2503.14456
 
 A layer keeps the last input of both parts in one row: time mixing's, then channel mixing's. Models distilled from
 transformers have only the first: their feed-forward parts are another model's.
@@ -11,7 +11,9 @@ import numpy as np
 
 from ..kernels.build.jit import Kernel
 from ..kernels.recurrent import rwkv
-from ..kernels.recurrent.wkv import gla_scan, wkv6_scan, wkv7_scan
+from ..kernels.recurrent.states import pad_channels
+from ..kernels.recurrent.wkv import gla_scan, wkv5_scan, wkv6_scan, wkv7_scan
+from ..kernels.recurrent.wkv4 import DEPTH, wkv4_scan
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
@@ -22,17 +24,18 @@ from .base import MemorySpec, add_bias, optional_bias
 FIRST_VALUE = "rwkv7 first value"
 
 
-def _shifted(
-    b: Builder, x: Rows, mu: int, n_mix: int, memory: HybridMemory, layer: int, part: int, *, difference: bool = False
+def shifted(
+    b: Builder, x: Rows, mu: int, n_mix: int, states: np.ndarray, first: int = 0, *, difference: bool = False
 ) -> list[Rows]:
-    """n_mix mixtures of x and the token before, and with `difference` their difference. part: index in the row."""
-    states, n, width = memory.recurrent.conv[layer], x.n, round_up(x.n, 16)
+    """n_mix mixtures of x and the token before, and with `difference` their difference. first: place in a state's
+    row."""
+    n, width = x.n, round_up(x.n, 16)
     y = b.rows(n_mix * width)
     mixtures = [y.columns(j * width, n) for j in range(n_mix)]
     more: OpFields = {"difference": b.rows(n)} if difference else {}
     b.op(
         rwkv.token_shift_difference if difference else rwkv.token_shift, name="token_shift", ctl=b.batch.ctl,
-        seg=b.batch.seg, x=x, mu=mu, n_mix=n_mix, state=states.ctypes.data + 4 * part * n, stride=states.strides[0],
+        seg=b.batch.seg, x=x, mu=mu, n_mix=n_mix, state=states.ctypes.data + 4 * first, stride=states.strides[0],
         y=y, part=4 * width, n_channel=n, **more,
     )  # fmt: skip
     return [*mixtures, *more.values()]
@@ -82,6 +85,73 @@ class _TimeMix:
 
 
 @dataclass
+class Rwkv4:
+    """A state of three values per channel; decay, bonus and the weights of the token shift are constants."""
+
+    layer: int
+    n_embd: int
+
+    def load(self, w: Weights) -> None:
+        p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        self.w = {part: w.matrix(f"{p}{part}.weight", n, n) for part in ("key", "value", "receptance", "output")}
+        self.mu = w.keep(w.array(p + "lerp_fused.weight", 3, 1, 1, n))
+        self.first = w.keep(pad_channels(w.array(p + "first.weight", n)))
+        rate = np.exp(w.array(p + "decay.weight", n).astype(np.float64))
+        self.decay = w.keep(pad_channels(-rate))
+
+    def memory(self) -> tuple[RecurrentSpec]:
+        return (RecurrentSpec(self.layer, 2 * self.n_embd, 2, 1, self.n_embd, DEPTH, mixer="RWKV"),)
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, state = b.batch, memory.recurrent.ssm[self.layer]
+        parts = shifted(b, x, self.mu, 3, memory.recurrent.conv[self.layer])
+        k, v, r = (
+            b.matmul(rows, self.w[part], "time_mix_" + part)
+            for rows, part in zip(parts, ("key", "value", "receptance"), strict=True)
+        )
+        b.op(
+            wkv4_scan, nbytes=2 * state[0].nbytes, ctl=batch.ctl, seg=batch.seg, k=k, v=v, u=self.first, w=self.decay,
+            state=state.ctypes.data, stride=state.strides[0], y=v, n_channel=self.n_embd,
+        )  # fmt: skip
+        b.op(elementwise.gate_rows, count=batch.n_tok, x=v, gate=r, n=v.n)
+        return b.matmul(v, self.w["output"], "time_mix_output")
+
+
+@dataclass
+class Rwkv5(_TimeMix):
+    """Decay and the weights of the token shift are constants; otherwise as RWKV-6."""
+
+    def load(self, w: Weights) -> None:
+        self._load(w)
+        self._load_norm(w)
+        p, n = f"blk.{self.layer}.time_mix_", self.n_embd
+        self.w["gate"] = w.matrix(p + "gate.weight", n, n)
+        self.mu = w.keep(w.array(p + "lerp_fused.weight", 4, 1, 1, n))
+        self.first = w.keep(w.array(p + "first.weight", self.n_head, self.d_head))
+        self.decay = w.vector(p + "decay.weight", n, lambda x: np.exp(-np.exp(x)))
+
+    def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+        batch, n = b.batch, self.n_embd
+        state = memory.recurrent.ssm[self.layer]
+        parts = shifted(b, x, self.mu, 4, memory.recurrent.conv[self.layer])
+        k, v, r, gate = (
+            self._matmul(b, rows, part)
+            for rows, part in zip(parts, ("key", "value", "receptance", "gate"), strict=True)
+        )
+        y = b.rows(n)
+        b.op(
+            wkv5_scan, nbytes=2 * state[0].nbytes, flops=6 * n * self.d_head, ctl=batch.ctl, seg=batch.seg, r=r, k=k,
+            v=v, w=self.decay, u=self.first, state=state.ctypes.data, stride=state.strides[0], y=y,
+            n_head=self.n_head, d=self.d_head,
+        )  # fmt: skip
+        b.op(
+            rwkv.wkv6_output, count=batch.n_tok, y=y, gate=gate, weight=self.norm, bias=self.norm_bias,
+            n_head=self.n_head, d=self.d_head, eps=self.head_eps,
+        )  # fmt: skip
+        return self._matmul(b, y, "output")
+
+
+@dataclass
 class Rwkv6(_TimeMix):
     """Data-dependent token shift (five low-rank maps of rank n_mix) and decay (rank n_decay).
 
@@ -126,7 +196,7 @@ class Rwkv6(_TimeMix):
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n = b.batch, self.n_embd
         state = memory.recurrent.ssm[self.layer]
-        mixed, difference = _shifted(b, x, self.mu_x, 1, memory, self.layer, 0, difference=True)
+        mixed, difference = shifted(b, x, self.mu_x, 1, memory.recurrent.conv[self.layer], difference=True)
         ranks = _map(b, rwkv.tanh_rows, b.matmul(mixed, self.w1, "time_mix_w1"))
         parts = []
         for i in range(5):
@@ -213,7 +283,7 @@ class Rwkv7(_TimeMix):
         batch, n, n_head = b.batch, self.n_embd, self.n_head
         state = memory.recurrent.ssm[self.layer]
         n_mix = 6 if self.n_gate else 5
-        for_r, for_w, for_k, for_v, for_a, *for_g = _shifted(b, x, self.mu, n_mix, memory, self.layer, 0)
+        for_r, for_w, for_k, for_v, for_a, *for_g = shifted(b, x, self.mu, n_mix, memory.recurrent.conv[self.layer])
         r, k, v = (
             self._matmul(b, rows, part) for rows, part in ((for_r, "receptance"), (for_k, "key"), (for_v, "value"))
         )
@@ -254,7 +324,7 @@ class Rwkv7(_TimeMix):
 
 @dataclass
 class ChannelMix:
-    """relu(key)^2 on the shifted input; `gated` (RWKV-6): the result is multiplied by a sigmoid."""
+    """relu(key)^2 on the shifted input; `gated` (RWKV-4 to 6): the result is multiplied by a sigmoid."""
 
     layer: int
     n_embd: int
@@ -273,11 +343,15 @@ class ChannelMix:
         return ()  # its state is part of time mixing's row
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        mixed = _shifted(b, x, self.mu, 2 if self.gated else 1, memory, self.layer, 1)
+        mixed = shifted(b, x, self.mu, 2 if self.gated else 1, memory.recurrent.conv[self.layer], x.n)
         k = b.matmul(mixed[0], self.key, "channel_mix_key")
         b.op(elementwise.relu_squared, count=b.batch.n_tok, x=k, n=k.n)
+        self.change_hidden(b, x, k)
         out = b.matmul(k, self.value, "channel_mix_value")
         if self.gated:
             gate = b.matmul(mixed[1], self.receptance, "channel_mix_receptance")
             b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
         return out
+
+    def change_hidden(self, b: Builder, x: Rows, k: Rows) -> None:
+        """Change the hidden values k, in place; x: the layer's input."""

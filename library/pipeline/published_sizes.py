@@ -89,6 +89,23 @@ _MINIMAX: dict[str, Any] = {
 CONFIGS: dict[str, dict[str, Any]] = {
     "rwkv7-0.4b": _rwkv7(1024, 24, 64, 64, 32, 128),
     "rwkv7-1.5b": _rwkv7(2048, 24, 96, 96, 64, 256),
+    "rwkv4-169m": {
+        "architectures": ["RwkvForCausalLM"], "hidden_size": 768, "num_hidden_layers": 12, "vocab_size": 50277,
+    },
+    "rwkv5-1.5b": {
+        "architectures": ["Rwkv5ForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 24, "vocab_size": 65536,
+    },
+    "rwkv7a-0.1b": {
+        "architectures": ["Rwkv7aForCausalLM"], "hidden_size": 768, "num_hidden_layers": 12, "vocab_size": 65536,
+    },
+    "hy3-295b": {
+        "architectures": ["HYV3ForCausalLM"], "hidden_size": 4096, "intermediate_size": 13312,
+        "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 120832,
+    },
+    "longcat-flash-560b": {
+        "architectures": ["LongcatFlashForCausalLM"], "hidden_size": 6144, "num_layers": 28, "q_lora_rank": 1536,
+        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 131072,
+    },
     "rwkv6-1.6b": {
         "architectures": ["Rwkv6ForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 24, "vocab_size": 65536,
     },

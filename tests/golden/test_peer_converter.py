@@ -65,6 +65,7 @@ HEADS = {
     "glm4-moe-mtp-shared": "glm4_moe",
     "bailing-hybrid-mtp": "bailing_moe_v3",
     "bailingmoe2-mtp": "bailing_moe_v2",
+    "hy-v3-mtp": "hy_v3",
 }
 LING = {
     "architectures": ["BailingMoeV3ForCausalLM"],

@@ -33,6 +33,7 @@ WITHOUT_EFFECT: dict[str, Callable[[Keys, str], bool]] = {
     r"expert_.*": lambda keys, tensors: "_exps." not in tensors,
     r"feed_forward_length": lambda keys, tensors: "ffn_up.weight" not in tensors,
     r"attn_res\.block_size": lambda keys, tensors: keys["attn_res.block_size"] > keys["block_count"],
+    r"ngram\.end_token_id": lambda keys, tensors: keys["ngram.end_token_id"] not in IDS,
     r"attention\.sliding_window(_pattern)?": lambda keys, tensors: keys["name"] in ("lfm3", "phi4flash"),
 }
 IDS = [int(i) for i in np.random.default_rng(2).integers(20, 2000, 40)]

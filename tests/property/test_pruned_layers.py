@@ -30,10 +30,13 @@ IDS = [int(i) for i in np.random.default_rng(3).integers(20, 2000, 40)]
 REFUSED: dict[str, Sequence[int]] = {
     # decays, factors or banks of residuals by the number of the layer
     "minimax-scaled": range(4), "minimax-window": [0, 2], "minimax-text-01": range(9), "kimi-k3": range(5),
-    "kimi-k3-wide": [0], "phi4flash": range(7), "phi4flash-biased": range(7), "rwkv6": range(3),
+    "kimi-k3-wide": [0], "phi4flash": range(7), "phi4flash-biased": range(7), "rwkv4": range(4),
+    "rwkv5": range(2), "rwkv6": range(3),
+    **dict.fromkeys(("longcat-flash", "longcat-flash-yarn", "longcat-flash-ngram"), range(3)),
     "inkling2": range(3), "inkling2-first": [0], "inkling2-loop": range(15), "inkling2-loop-last": range(3),
     # the first layer makes what others read
-    "rwkv7": [0], "arwkv7": [0], "arwkv7-plain": [0], "zaya": [0], "zaya-window": [0], "zaya-yarn": [0],
+    "rwkv7": [0], "rwkv7a": [0], "rwkv7b": [0], "arwkv7": [0], "arwkv7-plain": [0], "zaya": [0], "zaya-window": [0],
+    "zaya-yarn": [0],
     # a table outside of the layers is for this one alone
     "qwen4exp": [2],
     # other layers use its keys, its weights or its choice of tokens

@@ -30,6 +30,8 @@ CARRIED = {
     "zaya": {"router states"},
     "arwkv7": {"rwkv7 first value"},
     "rwkv7": {"rwkv7 first value"},
+    "rwkv7b": {"rwkv7 first value", "normed embedding"},
+    "longcat-flash-ngram": {"shortcut"},
     "gemma3n": {"per_layer_inputs"},
     "gemma4": {"per_layer_inputs"},
     "phi4flash": {"scanned"},
@@ -42,10 +44,10 @@ REFUSED = {
 }
 # one of each kind of layer, stream and memory
 LAYERED = [
-    "zaya", "arwkv7", "rwkv7", "gemma3n", "gemma4", "phi4flash", "glm5-next-streams", "zamba", "zamba2", "xlstm",
-    "olmo-hybrid", "rwkv6", "lfm2moe", "falcon-h1", "deepseek4", "qwen4exp", "kimi-k3", "minimax-scaled",
-    "deepseek-v2", "gpt2", "plamo2", "lfm3", "kimi-linear", "recurrentgemma", "qwen3next", "gpt-oss-rounded",
-    "llama4-window", "nemotron-h-moe", "gemma3", "bailing-hybrid", "inkling", "inkling2-loop",
+    "zaya", "arwkv7", "rwkv7", "rwkv7b", "gemma3n", "gemma4", "phi4flash", "glm5-next-streams", "zamba", "zamba2",
+    "xlstm", "longcat-flash-ngram", "olmo-hybrid", "rwkv6", "lfm2moe", "falcon-h1", "deepseek4", "qwen4exp", "kimi-k3",
+    "minimax-scaled", "deepseek-v2", "gpt2", "plamo2", "lfm3", "kimi-linear", "recurrentgemma", "qwen3next",
+    "gpt-oss-rounded", "llama4-window", "nemotron-h-moe", "gemma3", "bailing-hybrid", "inkling", "inkling2-loop",
 ]  # fmt: skip
 
 

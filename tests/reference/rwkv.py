@@ -1,5 +1,5 @@
-"""RWKV-6 and RWKV-7 in float64, from the papers' formulas (arXiv:2404.05892, arXiv:2503.14456): slow and obvious.
-Counterparts of infer/kernels/{rwkv,wkv}.py, one sequence at a time."""
+"""RWKV-4 to RWKV-7 in float64, from the papers' formulas (arXiv:2305.13048, arXiv:2404.05892, arXiv:2503.14456): slow
+and obvious. Counterparts of infer/kernels/{rwkv,wkv}.py, one sequence at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +16,17 @@ def token_shift(x: F64, past: F64) -> F64:
 def layer_norm(x: F64, weight: F64, bias: F64, eps: float) -> F64:
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
+
+
+def wkv4(k: F64, v: F64, w: F64, u: F64, before: F64) -> tuple[F64, F64]:
+    """k, v [tok, C], w (logarithms of decays), u [C]; before [2, C], sums over earlier tokens -> y, sums after."""
+    total, count = np.array(before, np.float64)
+    y = np.empty(v.shape)
+    for t in range(len(v)):
+        own = np.exp(u + k[t])
+        y[t] = (total + own * v[t]) / (count + own)
+        total, count = (np.exp(w) * old + np.exp(k[t]) * new for old, new in ((total, v[t]), (count, 1.0)))
+    return y, np.stack([total, count])
 
 
 def wkv6(r: F64, k: F64, v: F64, w: F64, u: F64, state: F64) -> tuple[F64, F64]:
@@ -87,6 +98,37 @@ class Model:
     def empty(self) -> F64:
         d = self.c["hidden_size"] // self.n_head
         return np.zeros((self.n_head, d, d))
+
+
+def rwkv4_5(model: Any, ids: list[int]) -> F64:
+    """RwkvForCausalLM and Rwkv5ForCausalLM (heads and a gate)."""
+    c, t, heads = model.c, model.t, "Rwkv5ForCausalLM" in model.c["architectures"]
+    m = Model(c, t, c["hidden_size"] // c["head_size"] if heads else 1, 1e-5)
+    x = m.norm(t["rwkv.embeddings.weight"][ids], "rwkv.blocks.0.pre_ln")
+    for i in range(c["num_hidden_layers"]):
+        p, every = f"rwkv.blocks.{i}.", c["rescale_every"]
+        scale = 0.5 ** (i // every) if every else 1.0
+        a, h = p + "attention.", m.norm(x, p + "ln1")
+        r, k, v = (m.linear(_mixed4(m, h, a, part), a + part) for part in ("receptance", "key", "value"))
+        if heads:
+            decay = np.broadcast_to(np.exp(-np.exp(t[a + "time_decay"])), m.heads(k).shape)
+            y, _ = wkv6(m.heads(r), m.heads(k), m.heads(v), decay, t[a + "time_faaaa"], m.empty)
+            y = m.head_norm(y, a + "ln_x").reshape(x.shape) * silu(m.linear(_mixed4(m, h, a, "gate"), a + "gate"))
+        else:
+            y, _ = wkv4(k, v, -np.exp(t[a + "time_decay"]), t[a + "time_first"], np.zeros((2, x.shape[1])))
+            y = sigmoid(r) * y
+        x = x + scale * m.linear(y, a + "output")
+        f, h = p + "feed_forward.", m.norm(x, p + "ln2")
+        key = np.maximum(m.linear(_mixed4(m, h, f, "key"), f + "key"), 0) ** 2
+        gate = sigmoid(m.linear(_mixed4(m, h, f, "receptance"), f + "receptance"))
+        x = x + scale * gate * m.linear(key, f + "value")
+        x = x / 2 if every and (i + 1) % every == 0 else x
+    return m.norm(x, "rwkv.ln_out") @ t.get("head.weight", t["rwkv.embeddings.weight"]).T
+
+
+def _mixed4(m: Model, x: F64, p: str, part: str) -> F64:
+    share = m.t[f"{p}time_mix_{part}"]
+    return x * share + token_shift(x, np.zeros(x.shape[1])) * (1 - share)
 
 
 def rwkv6(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
@@ -209,3 +251,40 @@ def _time_mix7(m: Model, x: F64, p: str, first: F64 | None) -> tuple[F64, F64]:
     y = m.head_norm(y, p + "g_norm") if p + "g_norm.weight" in t else y
     y = (y + bonus * v).reshape(x.shape)
     return m.linear(y * gate, p + "o_proj"), own
+
+
+def rwkv7a(model: Any, ids: list[int]) -> F64:
+    """RWKV-7a, and RWKV-7b with attention, from the demos of RWKV-LM, in whose names matrices are [in, out]."""
+    c, t = model.c, {name: a.T if "_lora.lora." in name and a.ndim == 2 else a for name, a in model.t.items()}
+    m = Model(c, t, c["hidden_size"] // c["head_size"], 1e-5)
+    x = embedded = m.norm(t["model.embeddings.weight"][ids], "model.layers.0.pre_norm")
+    first = None
+
+    def table(name: str) -> F64:
+        return t[name + ".weight"][ids] + embedded @ t[name + "_x.weight"].T
+
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        y, value = _time_mix7(m, m.norm(x, p + "attn_norm"), p + "attn.", first)
+        first = value if first is None else first
+        x = x + y + (_deep_attention(m, x, p + "qkv.", table) if p + "qkv.qq.weight" in t else 0)
+        h, f = m.norm(x, p + "ffn_norm"), p + "ffn."
+        key = np.maximum(m.linear(h + m.shift(h) * m.t[f + "x_k"], f + "key"), 0) ** 2
+        low = h @ t[f + "s1"]
+        matrices = table(f + "s_emb").reshape(len(ids), low.shape[1], -1)
+        key = key * (np.einsum("ti,tij->tj", low, matrices) @ t[f + "s2"] + m.t[f + "s0"])
+        x = x + m.linear(key, f + "value")
+    return m.norm(x, "model.norm") @ t["lm_head.weight"].T
+
+
+def _deep_attention(m: Model, x: F64, p: str, table: Callable[[str], F64]) -> F64:
+    t = m.t
+    parts = {
+        "q": m.linear(x, p + "qq"),
+        "k": x @ t[p + "k1"] @ t[p + "k2"] * table(p + "k_emb"),
+        "v": np.tanh(x @ t[p + "v1"] @ t[p + "v2"]) * table(p + "v_emb"),
+    }
+    q, k, v = (m.norm(a + m.shift(a) * t[f"{p}x_{part}"], f"{p}ln{part}") for part, a in parts.items())
+    scores = np.where(np.tri(len(x), dtype=bool), 64 * np.tanh(q @ k.T / 1024), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v

@@ -1,7 +1,7 @@
 """The recurrences of RWKV. Peng et al. 2024, arXiv:2404.05892 (RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7).
 Batch control, items and states: see states.py and head_scan.py; lanes are a head's values, depth its keys.
 
-    RWKV-6    y = S^T r + (r . (u k)) v;    S = diag(w) S + k v^T
+    RWKV-6    y = S^T r + (r . (u k)) v;    S = diag(w) S + k v^T      (RWKV-5: w is the same for all tokens)
     GLA       S = diag(w) S + k v^T;    y = scale S^T r      (gated linear attention, arXiv:2312.06635)
     RWKV-7    S = diag(w) S + k v^T - (kk a) (S^T kk)^T;    y = S^T r
 
@@ -41,20 +41,22 @@ class _Lanes:
         return self.f.rows(name, self.first, self.keys, "ld")
 
 
-def _make_lanes6(after: bool) -> Any:
-    """Piece of RWKV-6; `after`: y uses the state after the token, without a bonus (GLA)."""
+def _make_lanes6(*, after: bool = False, constant: bool = False) -> Any:
+    """Piece of RWKV-6; `after`: y uses the state after the token, without a bonus (GLA). `constant`: w is the same for
+    all tokens (RWKV-5)."""
 
     def lanes(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
-        b, f = e.b, Fields(e, a, gla_scan if after else wkv6_scan)
+        b, f = e.b, Fields(e, a, gla_scan if after else wkv5_scan if constant else wkv6_scan)
         it = _Lanes(e, f, first, head, lane, state)
-        r, k, w = (it.rows(name) for name in "rkw")
+        r, k = (it.rows(name) for name in "rk")
+        w = e.at(f.w, b.shl(it.keys, const(I64, 2))) if constant else it.rows("w")
         v = f.rows("v", first, b.add(b.mul(b.sdiv(head, f.repeat), f.d), lane))
         y = f.rows("y", first, it.values)
         u = e.at(f.u, b.shl(it.keys, const(I64, 2))) if not after else None
         scale = e.splat(f.scale, GROUP) if after else None
 
         def token(t: Value, _: list[Value]) -> None:
-            rrow, krow, wrow = r.at(t), k.at(t), w.at(t)
+            rrow, krow, wrow = r.at(t), k.at(t), w if constant else w.at(t)
             (value,) = load_lanes(e, v.at(t), it.left, 1)
 
             def product(o: Value, some: Value, sums: list[Value]) -> list[Value]:
@@ -127,7 +129,7 @@ def _lanes7(e, a, first, n, head, lane, state):
     e.loop(f.d, lambda i, _: e.store(change(last, i, e.load(ROW, it.place(i)), *carried), it.place(i)))
 
 
-@head_scan(_make_lanes6(False))
+@head_scan(_make_lanes6())
 def wkv6_scan(
     *, ctl: Address, seg: Address, r: Address, k: Address, w: Address, ld: Int, v: Address, ldv: Int, u: Address,
     state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int, repeat: Int = 1, counter: Counter,
@@ -148,7 +150,15 @@ def wkv6_scan(
     """
 
 
-@head_scan(_make_lanes6(True))
+@head_scan(_make_lanes6(constant=True))
+def wkv5_scan(
+    *, ctl: Address, seg: Address, r: Address, k: Address, ld: Int, v: Address, ldv: Int, w: Address, u: Address,
+    state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int, repeat: Int = 1, counter: Counter,
+):  # fmt: skip
+    """Scan of RWKV-5: as `wkv6_scan`, but w is f32 [head][d]."""
+
+
+@head_scan(_make_lanes6(after=True))
 def gla_scan(
     *, ctl: Address, seg: Address, r: Address, k: Address, w: Address, ld: Int, v: Address, ldv: Int, scale: Float,
     state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int, repeat: Int = 1, counter: Counter,

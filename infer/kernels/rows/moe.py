@@ -307,3 +307,19 @@ def moe_combine(
                 fresh = 0
         if fresh:
             zero_fill(out + t * ldout, n)
+
+
+@kernel
+def add_idle(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, slots: Address, weights: Address, n_used: Int, out: Address,
+    ldout: Int, n: Int,
+):  # fmt: skip
+    """out[t] += w x[t], w: the sum of the weights of idle choices (slot -1), which return their input. x, out
+    f32 [tok][n]; slots, weights: from `moe_route`."""
+    for t in range(tid, ldi(count), nth):
+        weight = ZERO
+        for j in range(n_used):
+            i = t * n_used + j
+            if ldi(slots + 8 * i) < 0:
+                weight += ldf(weights + 4 * i)
+        _accumulate(out + t * ldout, x + t * ldx, weight, n, 0)

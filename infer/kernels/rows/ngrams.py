@@ -57,6 +57,33 @@ def hash_ngrams(
                 sti(rows + 8 * (t * n_head + j), mixed % ldi(sizes + 8 * j) + ldi(offsets + 8 * j))
 
 
+@kernel
+def sum_ngrams(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, n_gram: Int, n_each: Int, end: Int, factors: Address,
+    sizes: Address, offsets: Address, rows: Address,
+):  # fmt: skip
+    """As `hash_ngrams`, with m = t_0 + t_1 * factors[...][1] + .. + t_(g-1) * factors[...][g-1].
+
+    t_i is 0 if that token, or one between, is `end` or does not exist; `end` itself is a token like others as t_0.
+
+    factors  i64 [(n_gram - 1) * n_each][n_gram], each less than its part's size
+    """
+    n_part = (n_gram - 1) * n_each
+    for t in range(tid, ldi(count), nth):
+        last, own = x + t * ldx + 4 * (n_gram - 1), rows + 8 * t * n_part
+        for j in range(n_part):
+            sti(own + 8 * j, _integer(ldf(last)) - 1)
+        ended = 0
+        for i in range(1, n_gram):
+            token = _integer(ldf(last - 4 * i)) - 1
+            if ended or token < 0 or token == end:
+                token, ended = 0, 1
+            for j in range((i - 1) * n_each, n_part):
+                sti(own + 8 * j, ldi(own + 8 * j) + token * ldi(factors + 8 * (j * n_gram + i)))
+        for j in range(n_part):
+            sti(own + 8 * j, ldi(own + 8 * j) % ldi(sizes + 8 * j) + ldi(offsets + 8 * j))
+
+
 @emit("i64,i64,i64->void")
 def _gate_stream(e: Emitter, a, t, s):
     """The gate of one residual stream of one token (see `gate_streams`). Products are summed in 16 lanes, which are

@@ -98,6 +98,17 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
     return named
 
 
+def idle_gates(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Gates that transformers wants, and does not use, of LongCat-Flash's experts that compute nothing."""
+    first, n = config.get("n_routed_experts", 0), config.get("zero_expert_num", 0)
+    return {
+        name.replace(".experts.0.", f".experts.{first + e}."): np.zeros_like(x)
+        for name, x in tensors.items()
+        if re.search(r"\.experts\.0\.(gate|up)_proj", name)
+        for e in range(n)
+    }
+
+
 def with_tower(config: dict[str, Any], kind: str) -> dict[str, Any]:
     """The config of a vision model around its text part's config."""
     return {
@@ -121,6 +132,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
             {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0},
         )
         named = {name: np.asarray(x, order="C") for name, x in checkpoint_names(in_order(tensors), config).items()}
+        named |= idle_gates(named, config)
         full, of_class = {"model_type": kind, **defaults, **config}, transformers.AutoModelForCausalLM
         if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
             of_class = getattr(transformers, config["architectures"][0])

@@ -166,6 +166,38 @@ def other_dialect(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return renamed
 
 
+def of_a_pth(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors under the names of .pth files, with values per channel as [1, 1, n]."""
+    renamed = {}
+    for name, values in other_dialect(tensors).items():
+        for old, new in (
+            ("model.layers.", "blocks."),
+            ("model.", ""),
+            ("embeddings.", "emb."),
+            ("pre_ln", "ln0"),
+            ("attention.", "att."),
+            ("feed_forward.", "ffn."),
+        ):
+            name = name.replace(old, new)
+        per_channel = values.ndim == 1 and not name.endswith(("weight", "bias"))
+        renamed[name] = values.reshape(1, 1, -1) if per_channel else values
+    return renamed
+
+
+def test_names_of_pth_files(tmp_path: Path, world: Path) -> None:
+    config = {"vocab_size": 600, **CONFIGS["rwkv7b"]}
+    tensors = random_checkpoints.tensors(config)
+    # low-rank matrices are transposed under both names
+    turned = {name: x.T if "_lora.lora." in name and x.ndim == 2 else x for name, x in tensors.items()}
+    renamed = of_a_pth(turned)
+    assert {"emb.weight", "blocks.0.ln0.bias", "blocks.1.att.w1", "blocks.2.ffn.s_emb.weight", "head.weight"} <= {
+        *renamed
+    }
+    assert renamed["blocks.2.qkv.x_v"].shape == (1, 1, 96)
+    one = converted(config, tensors, tmp_path / "ours", world, "f16")
+    same_tensors(one, converted(config, renamed, tmp_path / "pth", world, "f16"))
+
+
 def test_both_dialects_of_rwkv7(tmp_path: Path, world: Path) -> None:
     config = {"vocab_size": 600, **CONFIGS["rwkv7"]}
     tensors = random_checkpoints.tensors(config)
@@ -224,6 +256,14 @@ def test_rwkv6_is_turned_and_halved(tmp_path: Path, world: Path) -> None:
     assert fused.shape == (5, 1, 1, 96)
     assert (fused[3, 0, 0] == tensors["rwkv.blocks.0.attention.time_maa_r"][0, 0]).all()
     assert file.get("rwkv6.rescale_every_n_layers") == 2
+
+
+def test_a_stream_that_is_never_halved() -> None:
+    """0 or a negative number, as in transformers."""
+    config = {"vocab_size": 600, **CONFIGS["rwkv4"], "rescale_every": -1}
+    family = ARCHITECTURES["RwkvForCausalLM"].read(Config(config, "config.json"), {})
+    assert dict(family.keys(1))["rescale_every_n_layers"] == 0
+    assert all(row.transform is None for row in family.rows() if row.target.endswith("output.weight"))
 
 
 def test_ranks_that_no_key_says() -> None:

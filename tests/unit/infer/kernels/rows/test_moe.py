@@ -319,3 +319,23 @@ def test_weights_of_what_experts_read() -> None:
     assert (gate == want[0]).all()
     assert (up == want[1]).all()
     assert (weights == left).all()
+
+
+@pytest.mark.parametrize("n", [1, 37])
+def test_idle_choices_return_their_input(n: int) -> None:
+    rng, n_tok, n_used = np.random.default_rng(n), 5, 3
+    x, before = rng.standard_normal((2, n_tok, n), np.float32)
+    slots = np.array([[0, -1, 4], [-1, -1, -1], [1, 2, 3], [-1, 5, -1], [6, 7, -1]])
+    weights = rng.standard_normal((n_tok, n_used), np.float32)
+    results = []
+    for n_threads in (1, 3):
+        out = before.copy()
+        fields = record(
+            moe.add_idle, count=np.array([n_tok]), x=x, slots=slots, weights=weights, n_used=n_used, out=out, n=n
+        )
+        run(moe.add_idle, fields, n_threads)
+        results.append(out)
+    want = before + np.where(slots < 0, weights.astype(np.float64), 0).sum(1)[:, None] * x
+    assert (results[0] == results[1]).all()
+    assert (results[0][2] == before[2]).all()
+    assert np.abs(results[0] - want).max() < 2e-6

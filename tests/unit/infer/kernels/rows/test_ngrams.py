@@ -5,7 +5,7 @@ import pytest
 from reference import qwen4_exp as twin
 from reference.run_kernel import guarded, record, run
 
-from hybrid.infer.kernels.rows.ngrams import gate_streams, hash_ngrams, numbered_tokens
+from hybrid.infer.kernels.rows.ngrams import gate_streams, hash_ngrams, numbered_tokens, sum_ngrams
 
 LAST = (1 << 24) - 2  # largest id that numbers can name
 
@@ -98,3 +98,37 @@ def test_gates(n_tok: int, n_stream: int, n: int, n_threads: int) -> None:
     bound = (1e-6 + np.sqrt(1e-6 * lengths) / 4)[:, :, None] * abs(value[:, None, :n])
     assert (abs(got - want) <= bound).all()
     assert (got[-1, -1] == np.float32(0.5) * value[-1, :n]).all(), "without a sign there is none to take"
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize(
+    ("n_gram", "n_each", "base", "n_row"), [(2, 1, 40, 9), (4, 3, 1 << 24, 1 << 30), (5, 2, 50000, 77)]
+)
+def test_sums(n_gram: int, n_each: int, base: int, n_row: int, n_threads: int) -> None:
+    """Against numbers to the base, in Python's integers; texts as in `test_hashes`."""
+    rng, n_part, end = np.random.default_rng(n_gram), (n_gram - 1) * n_each, 7
+    ids = rng.integers(0, base - 1, 60).tolist()
+    for t in (0, 11, 12, 20, 20 + n_gram, 41):
+        ids[t] = end
+    ids[30] = min(base - 1, LAST)
+    sizes = [n_row + 2 * j + 1 for j in range(n_part)]
+    offsets = [sum(sizes[:j]) for j in range(n_part)]
+    windows = np.zeros((60, n_gram), np.float32)
+    for t in range(60):
+        for i in range(min(t + 1, n_gram)):
+            windows[t, n_gram - 1 - i] = ids[t - i] + 1
+    factors = np.array([[pow(base, i, size) for i in range(n_gram)] for size in sizes], np.int64)
+    rows = np.full((61, n_part), -1, np.int64)
+    fields = record(
+        sum_ngrams, count=np.array([60]), x=windows, n_gram=n_gram, n_each=n_each, end=end, factors=factors,
+        sizes=np.array(sizes), offsets=np.array(offsets), rows=rows,
+    )  # fmt: skip
+    run(sum_ngrams, fields, n_threads)
+    assert (rows[60] == -1).all()
+    for t in range(60):
+        for j in range(n_part):
+            length = 1
+            while length < min(j // n_each + 2, t + 1) and ids[t - length] != end:
+                length += 1
+            number = sum(ids[t - i] * base**i for i in range(length))
+            assert rows[t, j] == number % sizes[j] + offsets[j]
