@@ -1,5 +1,6 @@
 """The model families that can be converted: one file each, and this table by their names in config.json."""
 
+from .alice_ai import AliceAI
 from .apertus import Apertus
 from .arcee import Arcee
 from .bailingmoe3 import BailingMoe3
@@ -66,6 +67,7 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
+    AliceAI,
     Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,

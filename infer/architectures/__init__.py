@@ -13,6 +13,7 @@ from .base import EncoderFamily, Family
 
 # name in GGUF -> module and class
 _HOMES = {
+    "alice-ai": "alice_ai.AliceAI",
     "apertus": "apertus.Apertus",
     "arcee": "arcee.Arcee",
     "arwkv7": "rwkv_distilled.Arwkv7",

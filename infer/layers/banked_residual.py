@@ -52,7 +52,7 @@ class BankedResidual(OnStreams):
 
     block   the number of its layer
     norm    the tensor of the norm before the layer
-    score   the tensor whose products with the normalized streams are their scores
+    score   the tensor whose products with the normalized streams are their scores; "": there are no banks yet
     behind  whether it is a later sublayer of the same layer: the first one has filled the bank
     """
 
@@ -72,7 +72,7 @@ class BankedResidual(OnStreams):
     def load(self, w: Weights) -> None:
         p, n = f"blk.{self.block}.", self.banks.n_embd
         self.norm_weight = w.vector(p + self.norm, n)
-        self.query = w.vector(p + self.score, n)
+        self.query = w.vector(p + self.score, n) if self.score else 0
         self.layer.load(w)
 
     def memory(self) -> tuple[MemorySpec, ...]:

@@ -30,7 +30,8 @@ IDS = [int(i) for i in np.random.default_rng(3).integers(20, 2000, 40)]
 REFUSED: dict[str, Sequence[int]] = {
     # decays, factors or banks of residuals by the number of the layer
     "minimax-scaled": range(4), "minimax-window": [0, 2], "minimax-text-01": range(9), "kimi-k3": range(5),
-    "kimi-k3-wide": [0], "phi4flash": range(7), "phi4flash-biased": range(7), "rwkv6": range(3),
+    "kimi-k3-wide": [0], "alice-ai": range(5), "alice-ai-blocks": range(4),
+    "phi4flash": range(7), "phi4flash-biased": range(7), "rwkv6": range(3),
     # the first layer makes what others read
     "rwkv7": [0], "arwkv7": [0], "arwkv7-plain": [0], "zaya": [0], "zaya-window": [0], "zaya-yarn": [0],
     # a table outside of the layers is for this one alone
