@@ -44,6 +44,7 @@ _HOMES = {
     "granitemoe": "granitehybrid.GraniteMoe",
     "hunyuan-dense": "hunyuan.Hunyuan",
     "hunyuan-moe": "hunyuan.HunyuanMoe",
+    "interns2-mobius": "interns2_mobius.Mobius",
     "jamba": "jamba.Jamba",
     "kimi-k3": "kimi_k3.KimiK3",
     "kimi-linear": "kimi_linear.KimiLinear",

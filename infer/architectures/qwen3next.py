@@ -1,7 +1,7 @@
 """Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts and a shared one. Of Qwen."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from hybrid.quant.ggml.families.mamba2 import SsmHparams
 from hybrid.quant.ggml.families.qwen3next import Qwen3NextHparams
@@ -37,10 +37,11 @@ def gated_attention(h: Any, i: int, w: Weights, *, axes: bool = False) -> Attent
     )  # fmt: skip
 
 
-def shared_experts(h: Any, i: int, n_ff: int, n_ff_shared: int, **more: Any) -> Layer:
-    """Experts of width n_ff, and one for every token, which has a gate. more: fields of Router."""
+def shared_experts(h: Any, i: int, n_ff: int, n_ff_shared: int, bank: int | None = None, **more: Any) -> Layer:
+    """Experts of width n_ff, and one for every token, which has a gate. bank: the layer that has the tensors of the
+    experts; None: this one. more: fields of Router."""
     router = Router(h.n_expert, h.n_expert_used, h.weights_norm, **more)
-    experts = MixtureOfExperts(i, h.n_embd, n_ff, router)
+    experts = MixtureOfExperts(i if bank is None else bank, h.n_embd, n_ff, router)
     return Sum(experts, GatedFeedForward(i, h.n_embd, n_ff_shared, "_shexp", weighted=True))
 
 
@@ -48,7 +49,7 @@ class Qwen3Next(Family):
     """Qwen3-Next."""
 
     name = "qwen3next"
-    hparams = Qwen3NextHparams
+    hparams: ClassVar[type[Any]] = Qwen3NextHparams
     has_heads = True
     grouped = True  # heads of the delta rule that share keys are adjacent
     sees_pictures = False  # whether their tokens have positions on three axes
@@ -59,9 +60,11 @@ class Qwen3Next(Family):
             yield "attn_norm.weight", gated_attention(h, i, w, axes=self.sees_pictures)
         else:
             yield "attn_norm.weight", delta_net(h, i, w, h.eps, grouped=self.grouped)
-        norm = "post_attention_norm.weight"
+        yield "post_attention_norm.weight", self.feed_forward(h, i, w)
+
+    def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
+        """The feed-forward part of layer i."""
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
-            yield norm, GatedFeedForward(i, h.n_embd, h.n_ff)
-        else:
-            n_ff = h.n_ff_expert or h.n_ff // max(1, h.n_expert_used)
-            yield norm, shared_experts(h, i, n_ff, h.n_ff_shared or h.n_ff)
+            return GatedFeedForward(i, h.n_embd, h.n_ff)
+        n_ff = h.n_ff_expert or h.n_ff // max(1, h.n_expert_used)
+        return shared_experts(h, i, n_ff, h.n_ff_shared or h.n_ff)
