@@ -16,6 +16,7 @@ from .exaone4 import Exaone4
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
+from .gear import Gear
 from .gemma import Gemma, Gemma2, Gemma3
 from .gemma3n import Gemma3n
 from .gemma4 import Gemma4
@@ -68,7 +69,7 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    AliceAI, Mobius,
+    AliceAI, Gear, Mobius,
     Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,

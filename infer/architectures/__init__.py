@@ -28,6 +28,7 @@ _HOMES = {
     "exaone4": "exaone4.Exaone4",
     "falcon": "falcon.Falcon",
     "falcon-h1": "falcon_h1.FalconH1",
+    "gear": "gear.Gear",
     "gemma": "gemma.Gemma",
     "gemma2": "gemma.Gemma2",
     "gemma3": "gemma.Gemma3",
