@@ -9,6 +9,7 @@ from .cohere2 import Cohere2
 from .command_r import CommandR
 from .deepseek2 import DeepSeekV2, DeepSeekV3, Glm4MoeLite
 from .deepseek4 import DeepSeekV4
+from .deepseek32 import DeepSeekV32
 from .dots1 import Dots1
 from .embedding_gemma import EmbeddingGemma
 from .ernie4_5 import Ernie45, Ernie45Moe
@@ -69,7 +70,7 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    AliceAI, Gear, Mobius,
+    AliceAI, DeepSeekV32, Gear, Mobius,
     Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3,
     DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n,
     Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid,

@@ -29,7 +29,7 @@ class DeepSeekV2(Decoder):
 
     arch = "deepseek2"
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV2ForCausalLM",)
-    hparams = DeepSeek2Hparams
+    hparams: ClassVar[type[Any]] = DeepSeek2Hparams
     order = (
         f"{SIZES} freq_base eps n_expert_used {GROUPS} gating .general.file_type n_dense .vocab_size {LATENT} "
         ".attention.value_length n_ff_expert n_expert n_shared weights_scale weights_norm? rope_type factor original "

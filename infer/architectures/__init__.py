@@ -21,6 +21,7 @@ _HOMES = {
     "cohere2": "cohere2.Cohere2",
     "command-r": "command_r.CommandR",
     "deepseek2": "deepseek2.DeepSeek2",
+    "deepseek32": "deepseek32.DeepSeek32",
     "deepseek4": "deepseek4.DeepSeek4",
     "dots1": "dots1.Dots1",
     "ernie4_5": "ernie4_5.Ernie45",

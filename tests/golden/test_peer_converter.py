@@ -164,6 +164,7 @@ HEADS = {
     "glm4-moe-mtp": "glm4_moe",
     "glm4-moe-mtp-shared": "glm4_moe",
     "bailing-hybrid-mtp": "bailing_moe_v3",
+    "deepseek-v32-mtp": "deepseek_v32",
 }
 LING = {
     "architectures": ["BailingMoeV3ForCausalLM"],
@@ -261,7 +262,7 @@ REASONS = [
     ("qwen35", r"qwen35\w*\.full_attention_interval", 0, "there the usual one, since transformers has layer_types"),
     ("qwen35moe", r"qwen35moe\.feed_forward_length", 0, "of a layer without experts, of which there is none"),
     (
-        "kimi|bailing",
+        "kimi|bailing|deepseek-v32",
         r"hybrid\.attention\.latent_norm_rms_epsilon",
         0,
         "no key of llama.cpp's: the epsilon of these norms",
