@@ -80,6 +80,11 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         config := random_checkpoints.CONFIGS["deepseek-v3-yarn"],
         _numbered(config, "shared_head.norm.weight"),
     ),
+    "deepseek-v32-mtp": (
+        config := random_checkpoints.CONFIGS["deepseek-v32"]
+        | {"num_nextn_predict_layers": 1, "first_k_dense_replace": 0, "scoring_func": "sigmoid"},
+        _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
+    ),
     "nemotron-h-moe-mtp": (
         random_checkpoints.CONFIGS["nemotron-h-moe"]
         | {

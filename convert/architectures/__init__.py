@@ -1,6 +1,7 @@
 """The model families that can be converted: one file each, and this table by their names in config.json."""
 
 from .afmoe import Afmoe
+from .alice_ai import AliceAI
 from .apertus import Apertus
 from .arcee import Arcee
 from .bailingmoe import BailingMoe
@@ -12,6 +13,7 @@ from .cohere2 import Cohere2
 from .command_r import CommandR
 from .deepseek2 import DeepSeekV2, DeepSeekV3, Glm4MoeLite, Youtu
 from .deepseek4 import DeepSeekV4
+from .deepseek32 import DeepSeekV32
 from .dots1 import Dots1
 from .embedding_gemma import EmbeddingGemma
 from .ernie4_5 import Ernie45, Ernie45Moe
@@ -20,6 +22,7 @@ from .exaone_moe import ExaoneMoe
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
+from .gear import Gear
 from .gemma import Gemma, Gemma2, Gemma3, VaultGemma
 from .gemma3n import Gemma3n
 from .gemma4 import Gemma4
@@ -37,6 +40,7 @@ from .hy_v3 import HyV3
 from .inkling import Inkling
 from .inkling2 import Inkling2
 from .inkling2_loop import Inkling2Loop
+from .interns2_mobius import Mobius
 from .jamba import Jamba
 from .jet_nemotron import JetNemotron
 from .kimi_k3 import KimiK3
@@ -87,18 +91,19 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Afmoe, Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba, Bert,
-    BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe,
-    Exaone4, ExaoneMoe, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next,
-    Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe,
-    HyV3, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini,
-    Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash,
-    LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3,
-    Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe,
-    NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe,
-    Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
-    RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe, SeedOss, SmolLM3, SmolVlm,
-    SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
+    Afmoe, AliceAI, Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba,
+    Bert, BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV32, DeepSeekV4, Dots1, EmbeddingGemma,
+    Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, Gear, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4,
+    Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe,
+    GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba,
+    JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3,
+    Lfm3Vl, Llama, Llama4, LongcatFlash, LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax,
+    MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, Mobius, ModernBert, ModernBertClassifier, MuseGlimmer,
+    Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash,
+    PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL,
+    Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b,
+    SarvamMoe, SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2,
+    Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

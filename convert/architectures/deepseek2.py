@@ -193,7 +193,7 @@ class DeepSeekV3(DeepSeekV2):
     """One model of DeepSeek-V3 or R1."""
 
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV3ForCausalLM",)
-    pre: ClassVar[tuple[str, ...]] = ("deepseek-v3",)
+    pre: ClassVar[tuple[str, ...]] = ("deepseek-v3", "gigachat")  # the latter of GigaChat 3, which has this class
     conditional: ClassVar[Mapping[str, str]] = {}
     scoring = "sigmoid"
     group_best = 2

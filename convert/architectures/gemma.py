@@ -155,7 +155,7 @@ class Gemma2(Decoder):
 
     def values(self) -> dict[str, Any]:
         return {
-            "freq_base_local": self.freq_base_local if self.freq_base_local != self.freq_base else None,
+            "freq_base_local": self.freq_base_local if self.period == 6 else None,  # Gemma 2 has no such key
             "caps": self.caps if self.period == 2 else [cap or None for cap in self.caps],
             "local": self.local if self.local == by_period(self.period, self.n_layer) else self._period or self.local,
             "attention_scale": None if self._is_scaled_as_usual else self.scalar**-0.5,
@@ -203,7 +203,7 @@ class Gemma3(Gemma2):
     hparams: ClassVar[type[Any]] = Gemma3Hparams
     usual_caps = (0.0, 0.0)
     architectures: ClassVar[tuple[str, ...]] = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
-    dropped = PICTURE_TENSORS
+    dropped: ClassVar[tuple[str, ...]] = PICTURE_TENSORS
     conditional: ClassVar[Mapping[str, str]] = {
         "sliding_window_pattern": "where layer_types is absent",
         **dict.fromkeys(("rope_theta", "rope_local_base_freq"), "where rope_parameters does not say it"),

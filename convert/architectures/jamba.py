@@ -53,7 +53,7 @@ class Jamba(Decoder):
         sizes = cls.sizes(config, shapes, spelled=KEYS)
         n_layer, n_embd = sizes["n_layer"], sizes["n_embd"]
         heads = Heads.read(config, n_embd, head_dim=False)
-        attention = periodic(config, "attn_layer", n_layer)
+        attention = periodic(config, "attn_layer", n_layer, (8, 4))
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         n_expert_used = config.integer(*USED)
         if n_expert_used > n_expert > 1:
@@ -66,7 +66,7 @@ class Jamba(Decoder):
             scan=Scan.read(config, n_embd),
             n_expert=n_expert,
             n_expert_used=min(n_expert_used, n_expert),
-            moe=tuple(n_expert > 1 and is_moe for is_moe in periodic(config, "expert_layer", n_layer)),
+            moe=tuple(n_expert > 1 and is_moe for is_moe in periodic(config, "expert_layer", n_layer, (2, 1))),
         )
 
     def notes(self) -> Iterator[str]:
@@ -105,10 +105,11 @@ class Jamba(Decoder):
         yield from stacked_experts(hf + "feed_forward.experts.", blk, self.n_expert, self.n_embd, self.n_ff, names)
 
 
-def periodic(config: Config, prefix: str, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether `prefix`_period and `prefix`_offset select it."""
-    period = config.integer(f"{prefix}_period")
-    offset = config.integer(f"{prefix}_offset", minimum=0)
+def periodic(config: Config, prefix: str, n_layer: int, usual: tuple[int, ...] = ()) -> tuple[bool, ...]:
+    """Per layer, whether `prefix`_period and `prefix`_offset select it. usual: defaults of both, if there are any."""
+    default = [{"default": value} for value in usual] or [{}, {}]
+    period = config.integer(f"{prefix}_period", **default[0])
+    offset = config.integer(f"{prefix}_offset", minimum=0, **default[1])
     if offset >= period:
         raise config.wrong(f"{prefix}_offset", f"less than {prefix}_period = {period}")
     return tuple(i % period == offset for i in range(n_layer))

@@ -1,6 +1,6 @@
 """Kimi Linear: gated delta rule by channels, latent attention without positions, experts. arXiv:2510.26692"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -156,29 +156,12 @@ class KimiLinear(Decoder):
                 yield from self.sparse(hf, blk)
 
     def _delta(self, hf: str, blk: str) -> Iterator[Row]:
-        n, d, n_inner, taps = self.n_embd, self.d_kda, self.n_kda * self.d_kda, self.d_conv
-        for part in "qkv":
-            yield row(f"{hf}{part}_proj.weight", f"{blk}attn_{part}.weight", n_inner, n)
-            yield row(
-                f"{hf}{part}_conv1d.weight",
-                f"{blk}ssm_conv1d_{part}.weight",
-                1,
-                n_inner,
-                1,
-                taps,
-                source_shape=(n_inner, 1, taps),
-            )
-        yield from self.gates(hf, blk, n_inner)
-        yield row(hf + "b_proj.weight", blk + "ssm_beta.weight", self.n_kda, n)
-        yield row(hf + "dt_bias", blk + "ssm_dt.bias", n_inner)
-        yield row(hf + "o_norm.weight", blk + "ssm_norm.weight", d)
-        yield row(hf + self.mixer_out, blk + "attn_output.weight", n, n_inner)
+        gates = self.gates(hf, blk, self.n_kda * self.d_kda)
+        yield from delta_rows(hf, blk, self.n_embd, self.n_kda, self.d_kda, self.d_conv, gates, self.mixer_out)
 
     def gates(self, hf: str, blk: str, n_inner: int) -> Iterator[Row]:
         """The tensors of decay and gate of a layer with the delta rule."""
-        for part in "fg":
-            yield row(f"{hf}{part}_a_proj.weight", f"{blk}ssm_{part}_a.weight", self.d_kda, self.n_embd)
-            yield row(f"{hf}{part}_b_proj.weight", f"{blk}ssm_{part}_b.weight", n_inner, self.d_kda)
+        yield from low_rank_rows(hf, blk, self.n_embd, n_inner, self.d_kda)
         yield row(hf + "A_log", blk + "ssm_a", 1, 1, self.n_kda, 1, transform=NEGATIVE_EXP)
 
     def sparse(self, hf: str, blk: str) -> Iterator[Row]:
@@ -186,6 +169,31 @@ class KimiLinear(Decoder):
         sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
         names = (("down", "w2"), ("gate", "w1"), ("up", "w3"))
         yield from routed_experts(hf + "block_sparse_moe.", blk, *sizes, "gate.e_score_correction_bias", names)
+
+
+def delta_rows(
+    hf: str, blk: str, n: int, n_head: int, d: int, taps: int, gates: Iterable[Row], out: str = "o_proj.weight"
+) -> Iterator[Row]:
+    """The tensors of a layer with the delta rule. gates: those of its decay and gate; out: the checkpoint's name of the
+    last matrix."""
+    n_inner = n_head * d
+    for part in "qkv":
+        yield row(f"{hf}{part}_proj.weight", f"{blk}attn_{part}.weight", n_inner, n)
+        conv = f"{hf}{part}_conv1d.weight"
+        shape = n_inner, 1, taps
+        yield row(conv, f"{blk}ssm_conv1d_{part}.weight", 1, n_inner, 1, taps, source_shape=shape)
+    yield from gates
+    yield row(hf + "b_proj.weight", blk + "ssm_beta.weight", n_head, n)
+    yield row(hf + "dt_bias", blk + "ssm_dt.bias", n_inner)
+    yield row(hf + "o_norm.weight", blk + "ssm_norm.weight", d)
+    yield row(hf + out, blk + "attn_output.weight", n, n_inner)
+
+
+def low_rank_rows(hf: str, blk: str, n: int, n_inner: int, rank: int) -> Iterator[Row]:
+    """The matrices of decay and gate, each the product of two."""
+    for part in "fg":
+        yield row(f"{hf}{part}_a_proj.weight", f"{blk}ssm_{part}_a.weight", rank, n)
+        yield row(f"{hf}{part}_b_proj.weight", f"{blk}ssm_{part}_b.weight", n_inner, rank)
 
 
 def read_linear(config: Config, key: str, linear: Config, published: str, minimum: int = 1) -> int:

@@ -10,6 +10,9 @@ from .family import Row, row
 from .llama import LLAMA, Llama
 from .windows import read_window
 
+# fields of Phi-4-mini that its own code reads; transformers has none of them
+OWN_CODE = {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False}
+
 
 @dataclass(frozen=True)
 class Phi3(Llama):
@@ -30,7 +33,8 @@ class Phi3(Llama):
 
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:
-        config.expects("attention_bias", False)
+        for key, value in {"attention_bias": False, "mlp_bias": False, **OWN_CODE}.items():
+            config.expects(key, value)
         return read_turned(config, heads.d_head, 1.0, "hidden_size")
 
     @classmethod

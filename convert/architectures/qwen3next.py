@@ -45,7 +45,7 @@ class Qwen3Next(Decoder):
         ".general.file_type n_ff_expert? n_ff_shared? weights_norm? d_conv d_state=d_k n_group=n_k_head "
         "n_ssm_head=n_v_head d_inner .attention.recurrent_layers .full_attention_interval n_rot n_ahead?"
     )
-    pre = ("qwen2",)
+    pre: ClassVar[tuple[str, ...]] = ("qwen2",)
     conditional: ClassVar[Mapping[str, str]] = {
         "full_attention_interval": "where layer_types is absent",
         "intermediate_size": "where a layer has no experts",

@@ -30,6 +30,7 @@ class SmolLM3(Llama):
         "sliding_window": "where use_sliding_window is true",
         "use_sliding_window": "where a layer has a window",
     }
+    without_effect: ClassVar[Mapping[str, str]] = {"max_window_layers": "transformers has no such key in this family"}
     usually_tied = True
     usual_ctx = 32768
     usual_theta = 2e6

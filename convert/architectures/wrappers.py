@@ -242,6 +242,7 @@ ROWS: tuple[Wrapper, ...] = (
         "DeepseekVLHybridForConditionalGeneration", ("vision_model", "aligner", *_HYBRID_PARTS), "llama", tied=True
     ),
     Wrapper("DotsOCRForCausalLM", ("vision_tower",), "qwen2", section=FLAT),
+    Wrapper("DotsVLMForCausalLM", ("vision_tower",), "deepseek_v3", section=FLAT),
     Wrapper("Exaone4_5_ForConditionalGeneration", ("visual",), "exaone4", ("exaone4", "exaone4_5_text")),
     Wrapper("FastVlmForConditionalGeneration", PROJECTED, "qwen2"),
     Wrapper("Glm46VForConditionalGeneration", ("visual",), "glm4v_text", ("glm4v_text", "glm4v_moe_text"), rows=True),

@@ -14,6 +14,7 @@ from .base import EncoderFamily, Family
 # name in GGUF -> module and class
 _HOMES = {
     "afmoe": "afmoe.Afmoe",
+    "alice-ai": "alice_ai.AliceAI",
     "apertus": "apertus.Apertus",
     "arcee": "arcee.Arcee",
     "arwkv7": "rwkv_distilled.Arwkv7",
@@ -25,6 +26,7 @@ _HOMES = {
     "cohere2": "cohere2.Cohere2",
     "command-r": "command_r.CommandR",
     "deepseek2": "deepseek2.DeepSeek2",
+    "deepseek32": "deepseek32.DeepSeek32",
     "deepseek4": "deepseek4.DeepSeek4",
     "dots1": "dots1.Dots1",
     "ernie4_5": "ernie4_5.Ernie45",
@@ -33,6 +35,7 @@ _HOMES = {
     "exaone-moe": "exaone_moe.ExaoneMoe",
     "falcon": "falcon.Falcon",
     "falcon-h1": "falcon_h1.FalconH1",
+    "gear": "gear.Gear",
     "gemma": "gemma.Gemma",
     "gemma2": "gemma.Gemma2",
     "gemma3": "gemma.Gemma3",
@@ -55,6 +58,7 @@ _HOMES = {
     "inkling2": "inkling2.Inkling2",
     "inkling2_loop": "inkling2_loop.Inkling2Loop",
     "hy_v3": "hy_v3.HyV3",
+    "interns2-mobius": "interns2_mobius.Mobius",
     "jamba": "jamba.Jamba",
     "jet-nemotron": "jet_nemotron.JetNemotron",
     "kimi-k3": "kimi_k3.KimiK3",

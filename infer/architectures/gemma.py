@@ -67,15 +67,15 @@ class Gemma3(Gemma2):
     """Gemma 3, its text part: five local layers before each global one, norms on queries and keys."""
 
     name = "gemma3"
-    hparams = Gemma3Hparams
+    hparams: ClassVar[type[Any]] = Gemma3Hparams
     normed = True
     all_scaled = False
     together = True
     n_layer_27b = 62
 
 
-def parts_around(h: Gemma2Hparams, i: int, attention: Attention) -> Iterator[Part]:
-    """The attention of a block and its second part, with norms after them."""
+def parts_around(h: Gemma2Hparams, i: int, attention: Layer) -> Iterator[Part]:
+    """The attention of a block, or another mixer, and its second part, with norms after them."""
     p = f"blk.{i}."
     yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)
     feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")

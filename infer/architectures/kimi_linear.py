@@ -12,7 +12,7 @@ from .base import Family, Part
 from .latent import feed_forward, latent_attention
 
 
-def kimi_delta(h: KimiLinearHparams, i: int, **more: Any) -> KimiDelta:
+def kimi_delta(h: Any, i: int, **more: Any) -> KimiDelta:
     """The delta rule as layer i. more: fields of KimiDelta."""
     return KimiDelta(i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, **more)
 

@@ -58,7 +58,7 @@ class BankedResidual(OnStreams):
 
     block   the layer whose weights it uses
     norm    the tensor of the norm before the layer
-    score   the tensor whose products with the normalized streams are their scores
+    score   the tensor whose products with the normalized streams are their scores; "": there are no banks yet
     behind  whether it is a later sublayer of the same layer: the first one has filled the bank
     place   number of its layer among those that share banks; -1: `block`
     """
@@ -81,7 +81,8 @@ class BankedResidual(OnStreams):
     def load(self, w: Weights) -> None:
         p, n = f"blk.{self.block}.", self.banks.n_embd
         self.norm_weight = w.vector(p + self.norm, n)
-        self.query = w.vector(p + self.score, n) if self.by_number[0] or p + self.score in w else 0
+        has_query = self.score and (self.by_number[0] or p + self.score in w)
+        self.query = w.vector(p + self.score, n) if has_query else 0
         self.layer.load(w)
 
     def memory(self) -> tuple[MemorySpec, ...]:

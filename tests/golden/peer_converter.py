@@ -17,6 +17,7 @@ OWN_TOKENIZERS = (
     ("conversion.glm", "Glm4MoeModel"),
     ("conversion.hunyuan", "HunYuanMoEModel"),
     ("conversion.glm", "Glm5NextModel"),
+    ("conversion.deepseek", "DeepseekV32Model"),
 )
 
 

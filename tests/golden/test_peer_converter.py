@@ -66,6 +66,7 @@ HEADS = {
     "bailing-hybrid-mtp": "bailing_moe_v3",
     "bailingmoe2-mtp": "bailing_moe_v2",
     "hy-v3-mtp": "hy_v3",
+    "deepseek-v32-mtp": "deepseek_v32",
 }
 LING = {
     "architectures": ["BailingMoeV3ForCausalLM"],
@@ -169,7 +170,7 @@ REASONS = [
     ("qwen35", r"qwen35\w*\.full_attention_interval", 0, "there the usual one, since transformers has layer_types"),
     ("qwen35moe", r"qwen35moe\.feed_forward_length", 0, "of a layer without experts, of which there is none"),
     (
-        "kimi|bailing",
+        "kimi|bailing|deepseek-v32",
         r"hybrid\.attention\.latent_norm_rms_epsilon",
         0,
         "no key of llama.cpp's: the epsilon of these norms",

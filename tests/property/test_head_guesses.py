@@ -69,7 +69,8 @@ def model_file(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
-    "name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GATED]
+    "name",
+    [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, "deepseek-v32-mtp", MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GATED],
 )
 def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> None:
     """Over nine tenths of its guesses are right, so less than a third of the passes suffices."""

@@ -31,7 +31,7 @@ REFUSED: dict[str, Sequence[int]] = {
     # decays, factors or banks of residuals by the number of the layer
     "minimax-scaled": range(4), "minimax-window": [0, 2], "minimax-text-01": range(9), "kimi-k3": range(5),
     "kimi-k3-wide": [0], "phi4flash": range(7), "phi4flash-biased": range(7), "rwkv4": range(4),
-    "rwkv5": range(2), "rwkv6": range(3),
+    "rwkv5": range(2), "rwkv6": range(3), "alice-ai": range(5), "alice-ai-blocks": range(4),
     **dict.fromkeys(("longcat-flash", "longcat-flash-yarn", "longcat-flash-ngram"), range(3)),
     "inkling2": range(3), "inkling2-first": [0], "inkling2-loop": range(15), "inkling2-loop-last": range(3),
     # the first layer makes what others read
@@ -42,6 +42,7 @@ REFUSED: dict[str, Sequence[int]] = {
     # other layers use its keys, its weights or its choice of tokens
     "gemma4": [2, 3], "gemma4-order": [0], "gemma3n": [2, 3],
     "zamba": [1], "zamba-biased": [1], "zamba2": [1, 2], "zamba2-2.7b": [1], "zamba2-biased": [1],
+    "interns2-mobius": range(4),
     "glm5-next-streams": [2],
 }  # fmt: skip
 

@@ -47,7 +47,7 @@ class ReferenceHead:
                 f"model.mtp_{part}.0" for part in ("linear_proj", "emb_norm", "hidden_norm")
             )
             self.norm = NORM.removesuffix(".weight")
-        elif own + "self_attn.indexer.wk.weight" in tensors:  # GLM-5.3-Flash: here all tokens are selected
+        elif own + "self_attn.indexer.index_kpool_compress_ape" in tensors:  # GLM-5.3-Flash sees all tokens
             self.more = {"index_topk": 1 << 20}
         self.embedding = tensors.get(own + "embed_tokens.weight", tensors[self.main])
         self.output = tensors.get(own + "shared_head.head.weight", tensors.get(OUTPUT, tensors[self.main]))

@@ -9,7 +9,10 @@ import pytest
 import random_heads
 from safetensors.numpy import load_file, save_file
 
+from hybrid.convert.architectures import ARCHITECTURES
 from hybrid.convert.plan import PreparedConversion, near_architectures, prepare
+from hybrid.convert.tokenizers.pre import Structure, find_name
+from hybrid.quant.ggml import pretokenizers
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 
 WEIGHTS = "model.safetensors"
@@ -105,65 +108,33 @@ def test_names_like_an_unknown_one() -> None:
     assert near_architectures("WhisperForConditionalGeneration") == near_architectures("ForCausalLM") == []
 
 
-# Published configs of models that need nothing new, as far as public texts quote them.
-BLOCKS = [
-    {"M": "mamba", "E": "moe", "*": "attention"}[c] for c in "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
-]
-PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "Nemotron 3.5 Lightning 30B-A3B": (
-        {
-            "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "dtype": "bfloat16",
-            "vocab_size": 131072, "hidden_size": 2688, "num_hidden_layers": 52, "num_attention_heads": 32,
-            "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 1048576, "layer_norm_epsilon": 1e-5,
-            "rope_theta": 10000.0, "layers_block_type": BLOCKS, "mamba_num_heads": 64, "mamba_head_dim": 64,
-            "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "chunk_size": 128, "time_step_min": 0.001,
-            "n_routed_experts": 128, "num_experts_per_tok": 6, "routed_scaling_factor": 2.5, "n_group": 1,
-            "topk_group": 1, "norm_topk_prob": True, "intermediate_size": 1856, "moe_intermediate_size": 1856,
-            "moe_shared_expert_intermediate_size": 3712, "tie_word_embeddings": False, "bos_token_id": 1,
-            "eos_token_id": [2, 11], "pad_token_id": 0, "num_logits_to_keep": 1,
-            "mtp_layers_block_type": ["attention", "moe"], "num_nextn_predict_layers": 1,
-            "mamba_ssm_cache_dtype": "float32",
-        },
-        {
-            "general.architecture": "nemotron_h_moe", "nemotron_h_moe.block_count": 52,
-            "nemotron_h_moe.expert_count": 128, "nemotron_h_moe.expert_feed_forward_length": 1856,
-        },
-    ),
-    "Qwen3.8-27B": (
-        {
-            "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "image_token_id": 248056,
-            "video_token_id": 248057, "vision_start_token_id": 248053, "vision_end_token_id": 248054,
-            "text_config": {
-                "model_type": "qwen3_5_text", "attn_output_gate": True, "full_attention_interval": 4, "head_dim": 256,
-                "hidden_size": 5120, "intermediate_size": 17408, "linear_conv_kernel_dim": 4,
-                "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 48,
-                "linear_value_head_dim": 128, "max_position_embeddings": 262144, "num_attention_heads": 24,
-                "num_hidden_layers": 64, "num_key_value_heads": 4, "output_gate_type": "swish",
-                "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "mamba_ssm_dtype": "float32",
-                "rope_parameters": {
-                    "mrope_interleaved": True, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
-                    "rope_theta": 10000000, "rope_type": "default",
-                },
-                "tie_word_embeddings": False, "vocab_size": 248320,
-            },
-            "vision_config": {"model_type": "qwen3_5", "depth": 27, "hidden_size": 1152},
-        },
-        {"general.architecture": "qwen35", "qwen35.block_count": 64, "qwen35.ssm.time_step_rank": 48},
-    ),
-}  # fmt: skip
+# Published configs of models that need nothing new, as far as public texts quote them, and what their files say.
+PUBLISHED: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "data" / "published_configs.json").read_text(encoding="utf-8")
+)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configs(name: str, tmp_path: Path) -> None:
-    config, expected = PUBLISHED[name]
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    expected = PUBLISHED[name]["keys"]
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[name]["config"]))
     plan = prepare(tmp_path, vocab_only=True, with_vocabulary=False).plan
     assert {key: plan.metadata[key] for key in expected} == expected
     assert not any("unknown" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize("name", [name for name, published in PUBLISHED.items() if "pre" in published])
+def test_pre_tokenizers_of_published_models(name: str) -> None:
+    """Of the names of one rule, the family prefers llama.cpp's for this model."""
+    pre, family = PUBLISHED[name]["pre"], ARCHITECTURES[PUBLISHED[name]["config"]["architectures"][0]]
+    rule = pretokenizers.by_name(pre)
+    assert rule is not None
+    structure = Structure(rule.split, byte_level=True, add_prefix_space=False, normalizer="")
+    assert find_name(structure, rule.ignore_merges, family.pre) == (pre, True)
+
+
 def test_another_gate_of_qwen_3_8_is_refused(tmp_path: Path) -> None:
-    config, _ = PUBLISHED["Qwen3.8-27B"]
+    config = PUBLISHED["Qwen3.8-27B"]["config"]
     text = {**config["text_config"], "output_gate_type": "sigmoid"}
     (tmp_path / "config.json").write_text(json.dumps({**config, "text_config": text}))
     with pytest.raises(UnsupportedError, match='output_gate_type = "sigmoid" is not supported'):

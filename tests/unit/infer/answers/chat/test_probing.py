@@ -72,6 +72,7 @@ FORMATS = {
     "Qwen-Qwen3-0.6B": tools(HERMES, SWITCHED),
     "Qwen3-Coder": tools(QWEN_XML),
     "Qwen3.5-4B": tools(QWEN_XML, replace(SWITCHED, is_opened=True)),
+    "Qwen3.6-35B-A3B": tools(QWEN_XML, replace(SWITCHED, is_opened=True)),
     "meta-llama-Llama-3.1-8B-Instruct": tools(BARE),
     "meta-llama-Llama-3.2-3B-Instruct": tools(BARE),
     "meta-llama-Llama-3.3-70B-Instruct": tools(BARE),
@@ -79,6 +80,7 @@ FORMATS = {
     "HuggingFaceTB-SmolLM3-3B-tools": told(HERMES, replace(THINK, variable="enable_thinking"), "xml_tools"),
     "google-gemma-2-2b-it": ChatFormat(),
     "microsoft-Phi-3.5-mini-instruct": ChatFormat(),
+    "microsoft-Phi-4-mini-instruct": ChatFormat(),  # reads tools, as text, in a field of its own of the system message
     "mistralai-Mistral-Nemo-Instruct-2407": tools(
         CallFormat("[TOOL_CALLS]", "[TOOL_CALLS][", "]", JsonCall(id_key="id"), ", ")
     ),
@@ -264,7 +266,7 @@ OTHERS = {
 TAKE_PARTS = {
     "Apriel-1.6-15b-Thinker-fixed", "Cohere2MoE", "GLM-4.6", "GLM-4.7-Flash", "Kimi-K2-Instruct", "Kimi-K2-Thinking",
     "Kimi-K3", "LFM2.5-8B-A1B", "MiniMax-M1", "MiniMax-M2", "MiniMax-M3", "Mistral-Small-3.2-24B-Instruct-2506",
-    "Qwen3.5-4B", "Reka-Edge", "Spark2.5", "StepFun3.5-Flash", "google-gemma-4-31B-it-interleaved",
+    "Qwen3.5-4B", "Qwen3.6-35B-A3B", "Reka-Edge", "Spark2.5", "StepFun3.5-Flash", "google-gemma-4-31B-it-interleaved",
     "google-gemma-4-31B-it", "ibm-granite-granite-4.0", "ibm-granite-granite-4.1",
     "mistralai-Ministral-3-14B-Reasoning-2512", "moonshotai-Kimi-K2", "muse-glimmer", "tencent-Hy3",
     "unsloth-Apriel-1.5", "unsloth-mistral-Devstral-Small-2507",
