@@ -7,8 +7,9 @@ from .bailingmoe2 import BailingLinear, BailingMoe2, SarvamMoe
 from .bailingmoe2_5 import BailingMoe25
 from .bailingmoe3 import BailingMoe3
 from .bert import Bert, BertClassifier, Roberta, RobertaClassifier
-from .cohere2 import Cohere2
+from .cohere2 import Cohere2, CohereCompass
 from .command_r import CommandR
+from .deepseek import DeepSeek
 from .deepseek2 import DeepSeekV2, DeepSeekV3, Glm4MoeLite, Youtu
 from .deepseek4 import DeepSeekV4
 from .dots1 import Dots1
@@ -77,16 +78,16 @@ from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
     Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba, Bert,
-    BertClassifier, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1, EmbeddingGemma, Ernie45, Ernie45Moe,
-    Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2,
-    GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe,
-    InternLm3, Jais2, Jamba, KimiK3, KimiLinear, Laguna, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3,
-    Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral,
-    Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe,
-    NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe,
-    Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
-    RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe, SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2,
-    VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
+    BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1,
+    EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4,
+    Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe,
+    GraniteSwa, Helium, Hunyuan, HunyuanMoe, InternLm3, Jais2, Jamba, KimiK3, KimiLinear, Laguna, Lfm2,
+    Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniCpm,
+    MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier,
+    MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2,
+    Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe,
+    Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv6, Rwkv6Qwen2, Rwkv7, SarvamMoe,
+    SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

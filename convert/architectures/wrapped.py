@@ -13,10 +13,12 @@ from ..checkpoint import Config, Dtype, StoredTensor
 TEXTS: Mapping[str, str] = {
     "apertus": "ApertusForCausalLM",
     "apertus1p5_text": "ApertusForCausalLM",
+    "aria_text": "DeepseekForCausalLM",
     "bailing_hybrid": "BailingMoeV3ForCausalLM",
     "cohere": "CohereForCausalLM",
     "cohere2": "Cohere2ForCausalLM",
     "cosmos3_edge_text": "ArceeForCausalLM",
+    "deepseek_ocr2_text": "DeepseekForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "ernie4_5_vl_moe_text": "Ernie4_5_MoeForCausalLM",
@@ -61,7 +63,15 @@ TEXTS: Mapping[str, str] = {
 # transformers' sizes of text models: published configs of wrappers leave these out
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 USUAL: Mapping[str, Mapping[str, Any]] = {
+    "aria_text": {
+        "moe_num_experts": 8, "moe_topk": 2, "moe_num_shared_experts": 2, "max_position_embeddings": 2048,
+        "intermediate_size": 4096,
+    },
     "cohere2": dict(zip(_SIZES, (8192, 22528, 40, 64, 256000), strict=True)),
+    "deepseek_ocr2_text": {
+        "n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407, "num_experts_per_tok": 6,
+        "max_position_embeddings": 2048,
+    },
     "cosmos3_edge_text": {"hidden_act": "relu2", "head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e8},
     "ernie4_5_vl_moe_text": {"moe_k": 6, "num_key_value_heads": 4},
     "glm4v_text": {"attention_bias": True},
@@ -118,8 +128,7 @@ def _glm4v(config: Config) -> dict[str, Any]:
 
 def _without_norms_after(config: Config) -> dict[str, Any]:
     """Logits are multiplied by the scale, in Granite divided. Scores have the usual scale, if the config has none."""
-    if config.boolean("use_post_norm", default=True):
-        raise config.wrong("use_post_norm", "false: norms after the parts of a layer are not supported in this model")
+    Config({"use_post_norm": True, **config.data}, config.where).expects("use_post_norm", False)
     quotient = config.integer("hidden_size") // config.integer("num_attention_heads")
     usual = config.integer("head_dim", default=quotient) ** -0.5
     made = {
@@ -173,6 +182,24 @@ def _molmo2(config: Config) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in config.data.items() if key not in idle}
 
 
+def _aria(config: Config) -> dict[str, Any]:
+    """Experts on all layers; the weights of a token's experts are the softmax of their scores alone."""
+    names = {
+        "intermediate_size": "moe_intermediate_size", "moe_num_experts": "n_routed_experts",
+        "moe_topk": "num_experts_per_tok", "moe_num_shared_experts": "n_shared_experts",
+    }  # fmt: skip
+    data = {names.get(key, key): value for key, value in config.data.items()}
+    return data | {"intermediate_size": data["moe_intermediate_size"], "norm_topk_prob": True}
+
+
+def _deepseek_ocr(config: Config) -> dict[str, Any]:
+    config.expects("use_mla", False)
+    idle = ("use_mla", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "head_dim")
+    data = {key: value for key, value in config.data.items() if key not in idle}
+    config.expects("norm_topk_prob", False)
+    return data
+
+
 def _gemma4(config: Config) -> dict[str, Any]:
     return {**config.data, "hidden_size_per_layer_input": 0, "enable_moe_block": False}
 
@@ -184,6 +211,8 @@ def _normed_weights(config: Config) -> dict[str, Any]:
 # model_type of a text model -> the fields of its class
 CHANGED: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "apertus1p5_text": _with_rows_of_the_output,
+    "aria_text": _aria,
+    "deepseek_ocr2_text": _deepseek_ocr,
     "ernie4_5_vl_moe_text": _ernie_vl,
     "gemma4_unified_text": _gemma4,
     "glm4v_text": _glm4v,
@@ -202,6 +231,10 @@ _DIFFUSERS = (
 )
 # model_type of a text model -> parts of the names of its tensors, and of its class's
 RENAMED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "aria_text": (
+        (".mlp.router.", ".mlp.gate."), (".mlp.experts.fc1.weight", ".mlp.experts.gate_up_proj"),
+        (".mlp.experts.fc2.weight", ".mlp.experts.down_proj"),
+    ),
     "cosmos3_edge_text": (*_DIFFUSERS, (".mlp.fc1.", ".mlp.up_proj."), (".mlp.fc2.", ".mlp.down_proj.")),
     "ernie4_5_vl_moe_text": (
         (".mlp.text_moe.gate.moe_statics.", ".mlp.moe_statics."), (".mlp.text_moe.", ".mlp."),
@@ -237,6 +270,12 @@ def _experts(config: Config, name: str, tensor: StoredTensor) -> Made:
             yield f"{stem}.{e}.up_proj.weight", stack.part((e, n_ff, 0), (n_ff, n))
         else:
             yield f"{stem}.{e}.down_proj.weight", stack.part((e, 0, 0), shape)
+
+
+def _turned_experts(config: Config, name: str, tensor: StoredTensor) -> Made:
+    """As `_experts`, of stacks that are always transposed."""
+    stacked = name.endswith((".experts.gate_up_proj", ".experts.down_proj")) and len(tensor.shape) == 3
+    yield from _experts(config, name, tensor.turned() if stacked else tensor)
 
 
 def _text_experts(config: Config, name: str, tensor: StoredTensor) -> Made:
@@ -286,6 +325,8 @@ def _joined_matrices(config: Config, name: str, tensor: StoredTensor) -> Made:
 
 _MADE: Mapping[str, Callable[[Config, str, StoredTensor], Made]] = {
     "apertus1p5_text": _first_rows,
+    "aria_text": _turned_experts,
+    "deepseek_ocr2_text": _experts,
     "ernie4_5_vl_moe_text": _text_experts,
     "molmo2_text": _joined_matrices,
     "qwen3_vl_moe_text": _experts,

@@ -167,6 +167,10 @@ _LFM_PARTS = (
 _JANUS = ("vision_model", "aligner", "vqmodel", "generation_embeddings", "generation_aligner", "generation_head")
 _HYBRID_PARTS = ("high_res_vision_alpha", "high_res_vision_model", "high_res_vision_neck", "high_res_vision_proj")
 
+_DEEPSEEK_OCR = (
+    *("sam_model", "vision_model", "qwen2_model", "projector", "view_seperator", "image_newline"),
+    *("vision_tower", "multi_modal_projector", "view_separator"),
+)
 _BARE = (*((f"{name}.", f"model.{name}.") for name in ("embed_tokens", "layers", "norm")), *TRANSFORMERS)
 _COSMOS_TOWER = ("blocks", "merger", "patch_embed", "pos_embed", "deepstack_merger_list")
 # of the transformer that makes pictures beside the text model: top-level tensors, and parts of layers
@@ -185,6 +189,8 @@ _ERNIE_FIELDS = (
 
 ROWS: tuple[Wrapper, ...] = (
     # pictures
+    Wrapper("AriaForConditionalGeneration", PROJECTED, "aria_text", ("aria_text",)),
+    Wrapper("AriaTextForCausalLM", (), "aria_text", ("aria_text",), section=FLAT),
     Wrapper("AyaVisionForConditionalGeneration", PROJECTED, "cohere2", tied=True),
     Wrapper("Cohere2VisionForConditionalGeneration", PROJECTED, "cohere2", tied=True),
     Wrapper(
@@ -194,6 +200,13 @@ ROWS: tuple[Wrapper, ...] = (
     Wrapper(
         "Cosmos3OmniForConditionalGeneration", ("visual", *_COSMOS_TOWER, *_GENERATED), "qwen3_vl_text",
         ("qwen3_vl_text",), rows=True, within=_GENERATOR, prefixes=_BARE,
+    ),
+    *(
+        Wrapper(
+            name, _DEEPSEEK_OCR, "deepseek_ocr2_text", section="text_config|language_config",
+            texts=("deepseek_ocr2_text",), fields=("global_view_pos", "tile_tag", "candidate_resolutions"),
+        )
+        for name in ("DeepseekOcr2ForConditionalGeneration", "DeepseekOCR2ForCausalLM", "DeepseekOCRForCausalLM")
     ),
     Wrapper("DeepseekVLForConditionalGeneration", ("vision_model", "aligner"), "llama", tied=True),
     Wrapper(
@@ -354,6 +367,14 @@ WRAPPERS: Mapping[str, Wrapper] = {wrapper.name: wrapper for wrapper in ROWS}
 # Classes whose text model reads pictures or sound with its own layers, or is changed by them.
 REFUSED: Mapping[str, str] = {
     "MllamaForConditionalGeneration": "some of its layers attend to pictures, and no family here has such layers",
+    **dict.fromkeys(
+        ("UnlimitedOcrForConditionalGeneration", "UnlimitedOCRForCausalLM"),
+        "its windows keep the whole prompt, and no family here has such windows",
+    ),
+    **dict.fromkeys(
+        ("Step3p7ForConditionalGeneration", "StepVLForConditionalGeneration"),
+        "its text model has layers of Step 3.5, and no family here is that",
+    ),
     "PaliGemmaForConditionalGeneration": "it reads prompts in both directions, and no family here does",
     "CogVLMForCausalLM": "its layers have separate matrices for pictures",
     "Phi4MMForCausalLM": "adapters for pictures and sound are within its matrices",

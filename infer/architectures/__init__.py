@@ -23,6 +23,7 @@ _HOMES = {
     "bailingmoe3": "bailingmoe3.BailingMoe3",
     "cohere2": "cohere2.Cohere2",
     "command-r": "command_r.CommandR",
+    "deepseek": "deepseek.DeepSeek",
     "deepseek2": "deepseek2.DeepSeek2",
     "deepseek4": "deepseek4.DeepSeek4",
     "dots1": "dots1.Dots1",

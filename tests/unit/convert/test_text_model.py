@@ -33,7 +33,9 @@ CONFIGS["Qwen2_5_VLForConditionalGeneration"] = {
 
 # model_type of a text model -> fields that its own class gets here, so that both can say the same
 PLAIN: dict[str, dict[str, Any]] = {
+    "aria_text": {"intermediate_size": 64},
     "cosmos3_edge_text": {"rope_scaling": None, "rope_theta": 1e8},
+    "deepseek_ocr2_text": {"norm_topk_prob": False, "head_dim": None},
     "gemma4_unified_text": {
         "hidden_size_per_layer_input": 0, "enable_moe_block": False, "max_position_embeddings": 262144,
     },
@@ -48,6 +50,11 @@ PLAIN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # the fields that it spells otherwise
 SPELLED: dict[str, dict[str, Any]] = {
+    "aria_text": {
+        "moe_intermediate_size": None, "n_routed_experts": None, "num_experts_per_tok": None, "n_shared_experts": None,
+        "norm_topk_prob": None, "moe_num_experts": 7, "moe_topk": 3, "moe_num_shared_experts": 1,
+    },
+    "deepseek_ocr2_text": {"use_mla": False, "kv_lora_rank": None, "v_head_dim": 0, "head_dim": 3},
     "apertus1p5_text": {"vocab_size": random_checkpoints.N_VOCAB + 7, "output_vocab_size": random_checkpoints.N_VOCAB},
     "ernie4_5_vl_moe_text": {
         "moe_num_experts": [5, 5], "moe_intermediate_size": [32, 16], "moe_layer_start_index": [0, 1],
@@ -70,6 +77,7 @@ SPELLED: dict[str, dict[str, Any]] = {
 _TO = tuple((f"self_attn.{x[0]}_proj", f"self_attn.to_{x}") for x in ("q", "k", "v", "out"))
 # parts of names of tensors: those of its own class, and the published ones
 NAMES: dict[str, tuple[tuple[str, str], ...]] = {
+    "aria_text": (("mlp.gate.", "mlp.router."),),
     "cosmos3_edge_text": (*_TO, ("mlp.up_proj", "mlp.fc1"), ("mlp.down_proj", "mlp.fc2")),
     "molmo2_text": (
         ("model.layers", "model.blocks"), ("model.norm", "model.ln_f"), ("input_layernorm", "attn_norm"),
@@ -125,18 +133,20 @@ def joined_matrices(tensors: dict[str, np.ndarray]) -> None:
     tensors["model.wte.new_embedding"] = np.ones((7, 3), np.float32)
 
 
-def stacked_experts(tensors: dict[str, np.ndarray]) -> None:
+def stacked_experts(tensors: dict[str, np.ndarray], names: tuple[str, str] = ("gate_up_proj", "down_proj")) -> None:
     for stem in {name.partition("0.up_proj")[0] for name in tensors if ".experts.0.up_proj" in name}:
+        n = sum(name.startswith(stem) and ".up_proj." in name for name in tensors)
         gate, up, down = (
-            np.stack([tensors.pop(f"{stem}{e}.{part}_proj.weight").T for e in range(6)])
+            np.stack([tensors.pop(f"{stem}{e}.{part}_proj.weight").T for e in range(n)])
             for part in ("gate", "up", "down")
         )
-        tensors[f"{stem}gate_up_proj"] = np.ascontiguousarray(np.concatenate([gate, up], 2))
-        tensors[f"{stem}down_proj"] = np.ascontiguousarray(down)
+        tensors[stem + names[0]] = np.ascontiguousarray(np.concatenate([gate, up], 2))
+        tensors[stem + names[1]] = np.ascontiguousarray(down)
 
 
 PUBLISHED: dict[str, Callable[[dict[str, np.ndarray]], None]] = {
     "apertus1p5_text": more_tokens,
+    "aria_text": lambda tensors: stacked_experts(tensors, ("fc1.weight", "fc2.weight")),
     "ernie4_5_vl_moe_text": experts_of_pictures,
     "molmo2_text": joined_matrices,
     "qwen3_vl_moe_text": stacked_experts,
@@ -359,6 +369,28 @@ def test_fields_that_nobody_knows_are_named(tmp_path: Path) -> None:
         ),
         ("MllamaForConditionalGeneration", {}, "some of its layers attend to pictures"),
         ("PaliGemmaForConditionalGeneration", {}, "it reads prompts in both directions"),
+        ("UnlimitedOcrForConditionalGeneration", {}, "its windows keep the whole prompt"),
+        ("Step3p7ForConditionalGeneration", {}, "layers of Step 3.5"),
+        (
+            "HyperCLOVAXVisionV2ForConditionalGeneration",
+            {"text_config": {"model_type": "hyperclovax", "num_hidden_layers": 2, "hidden_size": 8}},
+            "use_post_norm = true is not supported",
+        ),
+        (
+            "Molmo2ForConditionalGeneration",
+            {"text_config": {"num_hidden_layers": 2, "qk_norm_type": "olmo"}},
+            "qk_norm_type = .olmo. is not supported",
+        ),
+        (
+            "Molmo2ForConditionalGeneration",
+            {"text_config": {"num_hidden_layers": 2, "rope_scaling_layers": [1]}},
+            "rope_scaling_layers = ",
+        ),
+        (
+            "DeepseekOCRForCausalLM",
+            {"language_config": {"use_mla": True}},
+            "use_mla = true is not supported",
+        ),
         ("Phi4MMForCausalLM", {}, "adapters for pictures and sound are within its matrices"),
     ],
 )
@@ -367,7 +399,7 @@ def test_what_has_no_text_model_of_ours_is_refused(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [name], **changes}))
     with pytest.raises(UnsupportedError, match=message):
-        prepared(tmp_path)
+        prepare(tmp_path, vocab_only=True, with_vocabulary=False)
 
 
 def test_a_feature_that_no_family_has_is_refused_in_the_text_model(tmp_path: Path) -> None:
@@ -390,3 +422,42 @@ def test_the_bytes_of_a_whole_file(spm: Callable[..., bytes], tmp_path: Path) ->
         (folder / "tokenizer.model").write_bytes(spm(pieces))
         files.append(convert(folder, folder / "out.gguf", n_threads=1).output.read_bytes())
     assert files[0] == files[1]
+
+
+def test_rows_of_queries_and_keys_of_north_vision(alone: Alone, tmp_path: Path) -> None:
+    """A Cohere 2 whose RoPE turns halves of heads: the file has the rows in Cohere 2's order."""
+    config = config_of("Cohere2ForCausalLM")
+    d = config["hidden_size"] // config["num_attention_heads"]
+    text = {key: value for key, value in config.items() if key not in ("architectures", "rope_theta")}
+    text["logit_scale"] = 0.0625  # Cohere 2's default
+    local = {"rope_type": "default", "rope_theta": config.get("rope_theta", 1e4), "mrope_section": [2, 3, 3]}
+    text["rope_parameters"] = {"full_attention": None, "sliding_attention": local}
+    outer = {"architectures": ["CohereCompassForConditionalGeneration"], "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps({**outer, "text_config": text}))
+    tensors = {"model.visual.patch_embed.proj.weight": np.ones((2, 3), np.float32)}
+    for name, x in random_checkpoints.tensors(config).items():
+        turned = name.endswith(("q_proj.weight", "k_proj.weight"))
+        halves = x.reshape(-1, d // 2, 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape) if turned else x
+        tensors[name.replace("model.", "model.language_model.", 1)] = np.ascontiguousarray(halves)
+    save_file(tensors, tmp_path / "model.safetensors")
+    found, plain = prepared(tmp_path), alone("Cohere2ForCausalLM")
+    np.testing.assert_equal(found.plan.metadata, plain.plan.metadata)
+    assert {job.planned.name for job in found.jobs} == {job.planned.name for job in plain.jobs}
+    expected = {job.planned.name: job.stored[0].floats(0, job.stored[0].size) for job in plain.jobs}
+    for job in found.jobs:
+        values = job.stored[0].floats(0, job.stored[0].size).reshape(job.stored[0].shape[0], -1)
+        values = job.row.transform.apply(values, 0) if job.row.transform else values
+        np.testing.assert_array_equal(values.reshape(-1), expected[job.planned.name])
+
+
+def test_tokens_beyond_the_output_are_named_in_one_note(tmp_path: Path) -> None:
+    folder = wrapped(WRAPPERS["Apertus1p5TextForCausalLM"], "apertus1p5_text", tmp_path)
+    source = Path(__file__).parents[2] / "data" / "checkpoints" / "mamba-bf16"
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    n = random_checkpoints.N_VOCAB
+    added = [{"id": n + i, "content": f"<picture {i}>", "special": True} for i in range(7)]
+    rest = ("single_word", "lstrip", "rstrip", "normalized")
+    tokenizer["added_tokens"] += [{**token, **dict.fromkeys(rest, False)} for token in added]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    notes = prepare(folder, model_name="model").plan.notes
+    assert f"token {n} '<picture 0>' and 6 more are left out: the model has {n} tokens" in notes
