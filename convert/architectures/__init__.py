@@ -28,7 +28,7 @@ from .glm5_next import Glm5Next
 from .gpt2 import Gpt2
 from .gpt_oss import GptOss
 from .gptneox import GptNeox
-from .granite import Granite, Granite4Vision
+from .granite import Granite, Granite4Vision, HyperClovaX
 from .granite_swa import GraniteSwa
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
@@ -81,7 +81,7 @@ FAMILIES: tuple[type[Family], ...] = (
     BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1,
     EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4,
     Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision, GraniteHybrid, GraniteMoe,
-    GraniteSwa, Helium, Hunyuan, HunyuanMoe, InternLm3, Jais2, Jamba, KimiK3, KimiLinear, Laguna, Lfm2,
+    GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyperClovaX, InternLm3, Jais2, Jamba, KimiK3, KimiLinear, Laguna, Lfm2,
     Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, Mamba, Mamba2, Mellum, MiniCpm,
     MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, ModernBert, ModernBertClassifier,
     MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2,

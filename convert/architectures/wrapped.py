@@ -36,7 +36,7 @@ TEXTS: Mapping[str, str] = {
     "granite_docling_text": "GraniteForCausalLM",
     "granitemoehybrid": "GraniteMoeHybridForCausalLM",
     "hunyuan_vl_text": "HunYuanDenseV1ForCausalLM",
-    "hyperclovax": "GraniteForCausalLM",
+    "hyperclovax": "HyperCLOVAXForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "llama": "LlamaForCausalLM",
@@ -74,9 +74,9 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
     },
     "cosmos3_edge_text": {"hidden_act": "relu2", "head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e8},
     "ernie4_5_vl_moe_text": {"moe_k": 6, "num_key_value_heads": 4},
-    "glm4v_text": {"attention_bias": True},
+    "glm4v_text": {"attention_bias": True, "rms_norm_eps": 1e-5},
     "glm4v_moe_text": {"attention_bias": True},
-    "glm_ocr_text": {"attention_bias": False},
+    "glm_ocr_text": {"attention_bias": False, "rms_norm_eps": 1e-5},
     "granite_docling_text": {
         "embedding_multiplier": 12.0, "logits_scaling": 4.0, "residual_multiplier": 0.263,
         "attention_multiplier": 0.015625, "num_key_value_heads": 4, "rms_norm_eps": 1e-5,
@@ -126,18 +126,6 @@ def _glm4v(config: Config) -> dict[str, Any]:
     return made | dict(config.data)
 
 
-def _without_norms_after(config: Config) -> dict[str, Any]:
-    """Logits are multiplied by the scale, in Granite divided. Scores have the usual scale, if the config has none."""
-    Config({"use_post_norm": True, **config.data}, config.where).expects("use_post_norm", False)
-    quotient = config.integer("hidden_size") // config.integer("num_attention_heads")
-    usual = config.integer("head_dim", default=quotient) ** -0.5
-    made = {
-        "attention_multiplier": config.number("attention_multiplier", default=usual),
-        "logits_scaling": 1 / config.number("logits_scaling", default=1.0),
-    }
-    return {key: value for key, value in config.data.items() if key != "use_post_norm"} | made
-
-
 def _paddleocr(config: Config) -> dict[str, Any]:
     biased = config.boolean("use_bias", default=False)
     config.expects("compression_ratio", 1.0, 1)
@@ -177,8 +165,10 @@ def _molmo2(config: Config) -> dict[str, Any]:
     layers = list(range(config.integer("num_hidden_layers", maximum=4096)))
     if "rope_scaling_layers" in config:
         config.expects("rope_scaling_layers", layers)
-    names = {"qkv_bias": "attention_bias", "layer_norm_eps": "rms_norm_eps"}
-    idle = ("qk_norm_type", "norm_after", "rope_scaling_layers", "additional_vocab_size", "use_qk_norm")
+    for key in ("qkv_bias", "attention_bias"):
+        config.expects(key, False)
+    names = {"layer_norm_eps": "rms_norm_eps"}
+    idle = ("qk_norm_type", "norm_after", "rope_scaling_layers", "additional_vocab_size", "use_qk_norm", "qkv_bias")
     return {names.get(key, key): value for key, value in config.data.items() if key not in idle}
 
 
@@ -194,10 +184,12 @@ def _aria(config: Config) -> dict[str, Any]:
 
 def _deepseek_ocr(config: Config) -> dict[str, Any]:
     config.expects("use_mla", False)
-    idle = ("use_mla", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "head_dim")
-    data = {key: value for key, value in config.data.items() if key not in idle}
     config.expects("norm_topk_prob", False)
-    return data
+    idle = (
+        *("use_mla", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "head_dim"),
+        *("lm_head", "rm_head"),
+    )
+    return {key: value for key, value in config.data.items() if key not in idle}
 
 
 def _gemma4(config: Config) -> dict[str, Any]:
@@ -217,7 +209,6 @@ CHANGED: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "gemma4_unified_text": _gemma4,
     "glm4v_text": _glm4v,
     "glm_ocr_text": _glm4v,
-    "hyperclovax": _without_norms_after,
     "molmo2_text": _molmo2,
     "paddleocr_vl_text": _paddleocr,
     "qwen3_vl_moe_text": _normed_weights,
@@ -252,7 +243,8 @@ Made = Iterator[tuple[str, StoredTensor]]
 
 
 def _experts(config: Config, name: str, tensor: StoredTensor) -> Made:
-    """Matrices of experts from their stack. Published stacks are transposed, those of transformers 5 are not."""
+    """Matrices of experts from their stack. Published stacks are transposed, stacks that transformers 5 wrote
+    are not."""
     n, n_ff = config.integer("hidden_size"), config.integer("moe_intermediate_size")
     stem, _, part = name.rpartition(".")
     both = part == "gate_up_proj"
@@ -279,7 +271,7 @@ def _turned_experts(config: Config, name: str, tensor: StoredTensor) -> Made:
 
 
 def _text_experts(config: Config, name: str, tensor: StoredTensor) -> Made:
-    """The router and the experts of texts; those of pictures come after them."""
+    """The router and the experts of texts. Experts of pictures have higher numbers."""
     n, n_expert = config.integer("hidden_size"), config.integer("moe_num_experts")
     number = name.partition(".mlp.experts.")[2].partition(".")[0]
     if number.isdecimal() and int(number) >= n_expert:

@@ -101,8 +101,9 @@ class Wrapper:
         return key in _OUTER or key in self.fields
 
     def unknown(self, config: Config) -> Iterator[str]:
-        """Names of the fields beside the text model's that nobody knows."""
-        if self.text(config) is config:
+        """Names of the fields beside the text model's that nobody knows. Copies of the text model's are known."""
+        text = self.text(config)
+        if text is config:
             return
         own = {
             *(path.partition(".")[0] for path in self.section.split("|")),
@@ -112,7 +113,8 @@ class Wrapper:
             *_SHARED,
         }
         for key, value in config.data.items():
-            if value is not None and key not in own and not self.knows(key):
+            copied = key in text.data and text.data[key] == value
+            if value is not None and key not in own and not copied and not self.knows(key):
                 yield key
 
 

@@ -41,7 +41,6 @@ PLAIN: dict[str, dict[str, Any]] = {
     },
     "glm_ocr_text": {"attention_bias": False},
     "hunyuan_vl_text": {"rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0}},
-    "molmo2_text": {"attention_bias": True},
     "paddleocr_vl_text": {
         "attention_bias": True, "mlp_bias": True, "head_dim": 20, "rope_scaling": None,
         "max_position_embeddings": 131072,
@@ -64,9 +63,8 @@ SPELLED: dict[str, dict[str, Any]] = {
     "hunyuan_vl_text": {
         "rope_scaling": {"type": "xdrope", "alpha": 50.0, "factor": 1.0, "xdrope_section": [3, 3, 3, 3]},
     },
-    "hyperclovax": {"use_post_norm": False, "logits_scaling": 1 / 3.0},
     "molmo2_text": {
-        "attention_bias": None, "qkv_bias": True, "qk_norm_type": "qwen3", "norm_after": False,
+        "qkv_bias": False, "qk_norm_type": "qwen3", "norm_after": False,
         "additional_vocab_size": 7, "rope_scaling_layers": [0, 1],
     },
     "paddleocr_vl_text": {
@@ -350,6 +348,28 @@ def test_what_the_text_model_of_glm_4_1v_has_without_saying(tmp_path: Path) -> N
     assert "partial_rotary_factor" not in wrapper.config(Config(config, "config.json"), ()).data
 
 
+def test_the_published_config_of_deepseek_ocr(tmp_path: Path) -> None:
+    text = {
+        "architectures": ["DeepseekV2ForCausalLM"], "auto_map": {"AutoModel": "modeling_deepseek.DeepseekV2Model"},
+        "bos_token_id": 0, "eos_token_id": 1, "first_k_dense_replace": 1, "hidden_size": 1280,
+        "intermediate_size": 6848, "kv_lora_rank": None, "lm_head": True, "max_position_embeddings": 8192,
+        "moe_intermediate_size": 896, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+        "num_attention_heads": 10, "num_experts_per_tok": 6, "num_hidden_layers": 12, "num_key_value_heads": 10,
+        "q_lora_rank": None, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "rm_head": False, "topk_group": 1,
+        "topk_method": "greedy", "torch_dtype": "bfloat16", "use_mla": False, "v_head_dim": 0, "vocab_size": 129280,
+    }  # fmt: skip
+    outer = {
+        "architectures": ["DeepseekOCRForCausalLM"], "candidate_resolutions": [[1024, 1024]],
+        "global_view_pos": "head", "language_config": text, "model_type": "deepseek_vl_v2",
+        "projector_config": {"input_dim": 2048, "n_embed": 1280}, "tile_tag": "2D",
+        "vision_config": {"image_size": 1024},
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps({**text, **outer}))
+    found = prepare(tmp_path, vocab_only=True, with_vocabulary=False).plan
+    assert found.metadata["deepseek.leading_dense_block_count"] == 1 and found.metadata["deepseek.expert_count"] == 64
+    assert found.metadata["deepseek.attention.head_count_kv"] == 10 and found.notes == ()
+
+
 def test_fields_that_nobody_knows_are_named(tmp_path: Path) -> None:
     wrapper = WRAPPERS["VoxtralForConditionalGeneration"]
     notes = prepared(wrapped(wrapper, "llama", tmp_path, changes={"mystery": 3, "hidden_size": 64})).plan.notes
@@ -371,11 +391,6 @@ def test_fields_that_nobody_knows_are_named(tmp_path: Path) -> None:
         ("PaliGemmaForConditionalGeneration", {}, "it reads prompts in both directions"),
         ("UnlimitedOcrForConditionalGeneration", {}, "its windows keep the whole prompt"),
         ("Step3p7ForConditionalGeneration", {}, "layers of Step 3.5"),
-        (
-            "HyperCLOVAXVisionV2ForConditionalGeneration",
-            {"text_config": {"model_type": "hyperclovax", "num_hidden_layers": 2, "hidden_size": 8}},
-            "use_post_norm = true is not supported",
-        ),
         (
             "Molmo2ForConditionalGeneration",
             {"text_config": {"num_hidden_layers": 2, "qk_norm_type": "olmo"}},
