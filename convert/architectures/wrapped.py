@@ -1,4 +1,4 @@
-"""Text models within other classes (wrappers.py): their families, and what they spell otherwise than these.
+"""Text models within other classes (wrappers.py): their families, and their differences from these.
 
 A text model is converted as if it were a checkpoint of its class in TEXTS. Its fields are changed by CHANGED, the names
 of its tensors by RENAMED, the tensors themselves by MADE.
@@ -134,7 +134,7 @@ def _paddleocr(config: Config) -> dict[str, Any]:
 
 
 def _ernie_vl(config: Config) -> dict[str, Any]:
-    """Of two values the first is the text's, the second that of pictures."""
+    """Of two values the first counts in texts, the second in pictures."""
     made = {
         key: value[0] if isinstance(value := config.get(key), list) and value else value
         for key in _PAIRS
@@ -154,7 +154,7 @@ _PAIRS = ("moe_num_experts", "moe_intermediate_size", "moe_layer_start_index", "
 
 
 def _with_rows_of_the_output(config: Config) -> dict[str, Any]:
-    """The vocabulary is that of the output matrix: the other tokens are pictures and sounds."""
+    """The vocabulary has the tokens of the output matrix: others are pictures and sounds."""
     n = config.integer("output_vocab_size", default=config.integer("vocab_size"))
     return {key: value for key, value in config.data.items() if key != "output_vocab_size"} | {"vocab_size": n}
 

@@ -226,6 +226,9 @@ ROWS: tuple[Wrapper, ...] = (
     Wrapper("Exaone4_5_ForConditionalGeneration", ("visual",), "exaone4", ("exaone4", "exaone4_5_text")),
     Wrapper("FastVlmForConditionalGeneration", PROJECTED, "qwen2"),
     Wrapper(
+        "Gemma4UnifiedForCausalLM", (), "gemma4_unified_text", ("gemma4_unified_text",), section=FLAT, tied=True
+    ),
+    Wrapper(
         "Gemma4UnifiedForConditionalGeneration", ("embed_vision", "embed_audio", "vision_embedder"),
         "gemma4_unified_text", ("gemma4_unified_text",), tied=True,
         fields=("boa_token_id", "eoa_token_id", "eoa_token_index"),

@@ -11,9 +11,10 @@ import random_checkpoints
 from safetensors.numpy import save_file
 
 from hybrid.convert import convert
-from hybrid.convert.architectures.wrapped import TEXTS
+from hybrid.convert.architectures.wrapped import TEXTS, made
 from hybrid.convert.architectures.wrappers import FLAT, ROWS, WRAPPERS, Wrapper
-from hybrid.convert.checkpoint import Config
+from hybrid.convert.checkpoint import Checkpoint, Config
+from hybrid.convert.checkpoint.dequantized import joined
 from hybrid.convert.plan import PreparedConversion, prepare
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 
@@ -206,14 +207,14 @@ def prepared(folder: Path) -> PreparedConversion:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     """The text model of a class, of this model_type, in a checkpoint of its own."""
-    made: dict[tuple[str, str], PreparedConversion] = {}
+    known: dict[tuple[str, str], PreparedConversion] = {}
 
     def make(name: str, kind: str = "") -> PreparedConversion:
         kind = kind if kind in PLAIN else ""
-        if (name, kind) not in made:
+        if (name, kind) not in known:
             config = {**CONFIGS[name], **PLAIN.get(kind, {}), "architectures": [name]}
-            made[name, kind] = prepared(random_checkpoints.write(config, tmp_path_factory.mktemp(name)))
-        return made[name, kind]
+            known[name, kind] = prepared(random_checkpoints.write(config, tmp_path_factory.mktemp(name)))
+        return known[name, kind]
 
     return make
 
@@ -368,6 +369,15 @@ def test_the_published_config_of_deepseek_ocr(tmp_path: Path) -> None:
     found = prepare(tmp_path, vocab_only=True, with_vocabulary=False).plan
     assert found.metadata["deepseek.leading_dense_block_count"] == 1 and found.metadata["deepseek.expert_count"] == 64
     assert found.metadata["deepseek.attention.head_count_kv"] == 10 and found.notes == ()
+
+
+def test_quantized_experts_are_not_transposed(tmp_path: Path) -> None:
+    save_file({name: np.ones((3, 4, 10), np.float32) for name in ("a", "b")}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    stack = joined(*Checkpoint(tmp_path).tensors.values())  # [expert, input, gate and up]
+    config = Config({"hidden_size": 8, "moe_intermediate_size": 5}, "config.json")
+    with pytest.raises(UnsupportedError, match=r"a \| b is quantized and cannot be transposed"):
+        list(made("qwen3_vl_moe_text", config, "model.layers.0.mlp.experts.gate_up_proj", stack))
 
 
 def test_fields_that_nobody_knows_are_named(tmp_path: Path) -> None:
