@@ -97,10 +97,10 @@ def convert_lora(
     config = _config(folder)
     notes = list(_checked(config))
     base_folder = _base(config, base)
-    family, wrapper = _family(base_folder)
+    family, wrapper, text = _family(base_folder)
     trained, alpha = _pairs(folder, config)
     if wrapper:
-        trained = {wrapper.plain_name(name): pair for name, pair in trained.items()}
+        trained = {wrapper.plain_name(name, text): pair for name, pair in trained.items()}
     thin = dict(_mapped(family, trained))
     name = folder.resolve().name
     output = Path(dst) if dst is not None else Path(f"{name}-lora-{kind.name}.gguf")
@@ -199,14 +199,17 @@ def _base(config: Config, base: Path | str | None) -> Path:
     )
 
 
-def _family(folder: Path) -> tuple[Family, Wrapper | None]:
+def _family(folder: Path) -> tuple[Family, Wrapper | None, str]:
+    """The family of a base model; the class around its text model, and the kind of that."""
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{shown(folder)} has no config.json. Give the folder of the adapter's base model.")
     config = Config.read(path)
     family, architecture = family_of(config)
     wrapper = WRAPPERS.get(architecture)
-    return family.read(wrapper.config(config, ()) if wrapper else config, {}), wrapper
+    if wrapper is None:
+        return family.read(config, {}), None, ""
+    return family.read(wrapper.config(config, ()), {}), wrapper, wrapper.kind(config)
 
 
 def _pairs(folder: Path, config: Config) -> tuple[dict[str, Thin], float]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
 from .architectures import Family
+from .architectures.wrapped import made
 from .architectures.wrappers import WRAPPERS, Wrapper
 from .checkpoint import Checkpoint, Config, StoredTensor
 from .config_fields import outer_notes, refuse_what_none_can
@@ -24,19 +25,21 @@ def text_model(
         return config, tensors, []
     if checkpoint.folding:
         raise UnsupportedError(f"{config.where}: rotated weights of {architecture} are not supported.")
-    plain = _plain(wrapper, tensors)
+    kind = wrapper.kind(config)
+    plain = _plain(wrapper, kind, tensors)
     inner = wrapper.config(config, plain)
     refuse_what_none_can(inner, family)
-    return inner, plain, list(_notes(wrapper, config, tensors))
+    own = {new: each for name, tensor in plain.items() for new, each in made(kind, inner, name, tensor)}
+    return inner, own, list(_notes(wrapper, config, tensors))
 
 
-def _plain(wrapper: Wrapper, tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def _plain(wrapper: Wrapper, kind: str, tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     """The tensors of the text model by their names in its own class."""
     found: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         if wrapper.leaves_out(name):
             continue
-        plain = wrapper.plain_name(name)
+        plain = wrapper.plain_name(name, kind)
         if plain in found:
             raise CheckpointError(f"{shown(found[plain].name)} and {shown(name)} are the same tensor. Keep one.")
         found[plain] = tensor

@@ -90,14 +90,15 @@ def families() -> str:
 
 def wrappers() -> str:
     """A table of the classes of which only the text model is converted."""
-    from hybrid.convert.architectures.wrappers import FLAT, ROWS, TEXTS
+    from hybrid.convert.architectures.wrapped import TEXTS
+    from hybrid.convert.architectures.wrappers import FLAT, ROWS
 
     lines = ["| in config.json | its text model | where the config has it | left out |", "|---|---|---|---|"]
     for wrapper in ROWS:
         kinds = dict.fromkeys(TEXTS[kind] for kind in wrapper.texts)
         kinds = {TEXTS[wrapper.usual]: None} if wrapper.section == FLAT else kinds
         text = ", ".join(f"`{kind}`" for kind in kinds) or f"by `model_type`, else `{TEXTS[wrapper.usual]}`"
-        section = "at its top" if wrapper.section == FLAT else f"`{wrapper.section.replace('|', '` or `')}`"
+        section = " or ".join(f"`{path}`" if path else "at its top" for path in wrapper.section.split("|"))
         lines.append(f"| `{wrapper.name}` | {text} | {section} | {', '.join(f'`{part}`' for part in wrapper.parts)} |")
     return "\n".join(lines) + "\n"
 

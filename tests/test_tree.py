@@ -40,6 +40,7 @@ SHARED = {
         "rope": "positions",
         "ungated": "parts",
         "unused_fields": "fields",
+        "wrapped": "text models within other classes",
         "wrappers": "classes around text models",
         "windows": "parts",
     },

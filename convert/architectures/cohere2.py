@@ -3,18 +3,21 @@ of four. arXiv:2504.00698"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.families.cohere2 import Cohere2Hparams
 from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
+from ..transforms import interleave_rope
 from .blocks import Heads
-from .family import Row
+from .family import Row, Shapes
 from .llama import LLAMA, Llama
 from .rope import UNSCALED
+from .unused_fields import PICTURES
 from .windows import read_layer_types, read_window, window_values, windows_of
 
+KINDS = ("full_attention", "sliding_attention")
 PERIOD = 4  # the last of every N layers has no window, where nothing says otherwise
 
 
@@ -80,5 +83,63 @@ class Cohere2(Llama):
         own = {"own_head": None if self.heads.stated else self.heads.d_head}
         return super().values() | own | window_values(self.window, self.windows)
 
+    turned: ClassVar[bool] = False  # rows of queries and keys are in Hugging Face's RoPE order
+
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
-        yield from self.heads.rows(hf, blk, self.n_embd)
+        turned = interleave_rope(self.heads.d_head) if self.turned else None
+        yield from self.heads.rows(hf, blk, self.n_embd, turned)
+
+
+@dataclass(frozen=True)
+class CohereCompass(Cohere2):
+    """The text model of North Vision, with other orders of rows and defaults. Of Cohere."""
+
+    architectures = ("CohereCompassForConditionalGeneration",)
+    conditional: ClassVar[Mapping[str, str]] = {"tie_word_embeddings": "outside text_config, as in transformers"}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **PICTURES,
+        **dict.fromkeys(
+            (f"rope_parameters.{kind}.{name}" for kind in KINDS for name in ("mrope_section", "mrope_interleaved")),
+            "only pictures: the three positions of a token of text are one",
+        ),
+        **dict.fromkeys(
+            ("rope_parameters.rope_theta", "rope_parameters.rope_type", "rope_theta", "rope_scaling"),
+            "rope_parameters has the settings of each kind of layer",
+        ),
+        "sliding_window_pattern": "layer_types says it; without it no layer has a window",
+        "pooling": "only of embeddings, which other classes make",
+    }
+    dropped: ClassVar[tuple[str, ...]] = ("model.visual.",)
+    turned = True
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        text = config.section("text_config")
+        # transformers asks the outer config
+        data = {**text.data, "tie_word_embeddings": config.boolean("tie_word_embeddings", default=False)}
+        return super().read(Config(data, text.where, text.looked, text.prefixes), shapes)
+
+    @classmethod
+    def read_rope(cls, config: Config) -> tuple[Config, float]:
+        """RoPE of layers with a window. UnsupportedError: others have one."""
+        rope = config.section("rope_parameters")
+        rope.expects("full_attention")
+        local = rope.section("sliding_attention")
+        return local, local.number("rope_theta", default=cls.usual_theta)
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        local = read_layer_types(config, n_layer) or [False] * n_layer
+        return windows_of(config, read_window(config, 4096), local)
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        return {"window": read_window(config, 4096), "logit_scale": config.number("logit_scale", default=1.0)}
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if not self.tied:
+            yield "llama.cpp cannot load this file: in this architecture the output matrix is the embedding"
+
+    def canonical(self, name: str) -> str:
+        return super().canonical(name.replace("model.language_model.", "model.", 1))

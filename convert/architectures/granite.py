@@ -1,4 +1,4 @@
-"""Granite 3: Llama with four factors. Of ibm-granite."""
+"""Granite 3 and HyperCLOVA X: Llama with four factors. Of ibm-granite and Naver."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from hybrid.quant.ggml.families.granite import GraniteHparams
 
 from ..checkpoint import Config
-from .family import Shapes, text_part
+from .family import Row, Shapes, row, text_part
 from .llama import LLAMA_HEADS, Llama
 from .unused_fields import ONLY_PICTURES, PICTURES
 
@@ -18,6 +18,8 @@ _SCALES = {
     "residual_scale": "residual_multiplier",
     "logit_scale": "logits_scaling",
 }
+# norms after the parts: the checkpoint's and GGUF's names
+AFTER = {"post_norm1": "post_attention_norm", "post_norm2": "post_ffw_norm"}
 
 
 def read_scales(config: Config) -> dict[str, float]:
@@ -43,6 +45,36 @@ class Granite(Llama):
 
     def values(self) -> dict[str, Any]:
         return {**super().values(), **self.scales}
+
+
+@dataclass(frozen=True)
+class HyperClovaX(Granite):
+    """One model of HyperCLOVA X SEED Think, with norms after both parts of a layer or without. Its logits are
+    multiplied by the config's factor, in Granite divided. arXiv:2601.03286"""
+
+    architectures = ("HyperCLOVAXForCausalLM",)
+
+    normed_after: bool
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        scales = read_scales(config)
+        d_head = config.integer("hidden_size") // config.integer("num_attention_heads")
+        config.expects("head_dim", d_head)
+        scales["attention_scale"] = config.number("attention_multiplier", default=d_head**-0.5)
+        scales["logit_scale"] = 1 / scales["logit_scale"]
+        return {"scales": scales, "normed_after": config.boolean("use_post_norm", default=True)}
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if self.normed_after:
+            yield "llama.cpp cannot load this file: in this architecture it has no norms after the parts of a layer"
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        for i in range(self.n_layer if self.normed_after else 0):
+            for source, target in AFTER.items():
+                yield row(f"model.layers.{i}.{source}.weight", f"blk.{i}.{target}.weight", self.n_embd)
 
 
 @dataclass(frozen=True)

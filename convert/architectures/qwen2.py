@@ -130,10 +130,10 @@ class Qwen3Classifier(Qwen3):
 
 @dataclass(frozen=True)
 class Qwen2VL(Qwen2):
-    """The text model of Qwen2.5-VL. arXiv:2502.13923"""
+    """The text model of Qwen2-VL and Qwen2.5-VL. arXiv:2502.13923"""
 
     arch = "qwen2vl"
-    architectures = ("Qwen2_5_VLForConditionalGeneration",)
+    architectures = ("Qwen2_5_VLForConditionalGeneration", "Qwen2VLForConditionalGeneration")
     order = f"{LLAMA.replace(SCALING, f'.rope.dimension_sections=sections {SCALING}', 1)} windows?"
     rope_kinds: ClassVar[dict[str, str]] = {"mrope": "default"}
     without_effect: ClassVar[Mapping[str, str]] = PICTURES

@@ -6,63 +6,12 @@ and `Wrapper.name` the names of its tensors. Classes with a tower that is conver
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hybrid.quant.ggml.errors import UnsupportedError, shown
 
 from ..checkpoint import Config
 from .unused_fields import PICTURES, PROJECTOR
-
-# model_type of a text model -> its class
-TEXTS: Mapping[str, str] = {
-    "bailing_hybrid": "BailingMoeV3ForCausalLM",
-    "cohere": "CohereForCausalLM",
-    "cohere2": "Cohere2ForCausalLM",
-    "deepseek_v2": "DeepseekV2ForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM",
-    "exaone4": "Exaone4ForCausalLM",
-    "exaone4_5_text": "Exaone4ForCausalLM",
-    "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM",
-    "glm4v_text": "Glm4ForCausalLM",
-    "glm4v_moe_text": "Glm4MoeForCausalLM",
-    "gpt_oss": "GptOssForCausalLM",
-    "granite": "GraniteForCausalLM",
-    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
-    "inkling2_loop_text": "Inkling2LoopForCausalLM",
-    "inkling2_text": "Inkling2ForCausalLM",
-    "inkling_text": "InklingForCausalLM",
-    "kimi_k2": "DeepseekV3ForCausalLM",
-    "lfm2": "Lfm2ForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "nemotron_h": "NemotronHForCausalLM",
-    "olmo2": "Olmo2ForCausalLM",
-    "phi3": "Phi3ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen2_5_omni_text": "Qwen2_5_VLForConditionalGeneration",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_5_text": "Qwen3_5ForCausalLM",
-    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "qwen3_omni_moe_text": "Qwen3MoeForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
-    "stablelm": "StableLmForCausalLM",
-}
-
-# transformers' sizes of text models: published configs of wrappers leave these out
-_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-USUAL: Mapping[str, Mapping[str, Any]] = {
-    "cohere2": dict(zip(_SIZES, (8192, 22528, 40, 64, 256000), strict=True)),
-    "glm4v_text": {"attention_bias": True},
-    "glm4v_moe_text": {"attention_bias": True},
-    "llama": dict(zip(_SIZES, (4096, 11008, 32, 32, 32000), strict=True)),
-    "mistral": {**dict(zip(_SIZES, (4096, 14336, 32, 32, 32000), strict=True)), "num_key_value_heads": 8},
-    "qwen2": {**dict(zip(_SIZES, (4096, 22016, 32, 32, 151936), strict=True)), "num_key_value_heads": 32},
-    "qwen3": {**dict(zip(_SIZES, (4096, 22016, 32, 32, 151936), strict=True)), "num_key_value_heads": 32},
-}
+from .wrapped import CHANGED, RENAMED, TEXTS, usual_fields, without_rows
 
 TRANSFORMERS = (("model.language_model.", "model."), ("language_model.", ""))
 PROJECTED = ("vision_tower", "multi_modal_projector")
@@ -79,6 +28,7 @@ class Wrapper:
     usual: str  # model_type of its text model, where its config does not say it
     texts: tuple[str, ...] = ()  # model_types that it may have; empty: all of TEXTS
     section: str = "text_config"  # of its config, with dots between levels; after | another; FLAT: all of it
+    within: tuple[str, ...] = ()  # parts of the names of further tensors that are left out
     prefixes: tuple[tuple[str, str], ...] = TRANSFORMERS  # of its text model's tensors -> in the text model's own class
     tied: bool = False  # transformers' default of its tie_word_embeddings
     rows: bool = False  # positions have rows and columns of pictures (M-RoPE): in texts the three are one
@@ -86,40 +36,41 @@ class Wrapper:
 
     def text(self, config: Config) -> Config:
         """The section of the text model."""
-        paths = [path.split(".") for path in self.section.split("|") if path]
-        for key in next((path for path in paths if path[0] in config), paths[0]) if paths else ():
+        paths = [path.split(".") if path else [] for path in self.section.split("|")]
+        for key in next((path for path in paths if not path or path[0] in config), paths[0]):
             config = config.section(key)
         return config
 
-    def text_class(self, config: Config) -> str:
-        """The class of the text model. UnsupportedError: it is of no family here."""
+    def kind(self, config: Config) -> str:
+        """The model_type of the text model. UnsupportedError: it is of no family here."""
         text = self.text(config)
-        kind = self.usual if self.section == FLAT else text.string("model_type", default=self.usual)
+        kind = self.usual if text is config else text.string("model_type", default=self.usual)
         if kind not in (self.texts or TEXTS):
             raise UnsupportedError(
                 f"{text.where}: model_type = {shown(kind)} is not supported as the text model of {self.name}, only "
                 f"{' or '.join(self.texts or sorted(TEXTS))} is."
             )
-        return TEXTS[kind]
+        return kind
+
+    def text_class(self, config: Config) -> str:
+        """The class of the text model. UnsupportedError: it is of no family here."""
+        return TEXTS[self.kind(config)]
 
     def config(self, config: Config, names: Iterable[str]) -> Config:
         """The config of the text model alone. names: of its tensors, as `name` makes them."""
-        text, name = self.text(config), self.text_class(config)
-        kind = next(kind for kind, known in TEXTS.items() if known == name)
+        text, kind = self.text(config), self.kind(config)
         data = dict(text.data)
-        if self.section == FLAT:
+        if text is config:
             data = {key: value for key, value in data.items() if not self.knows(key)}
         else:
             data = {key: config.data[key] for key in _SHARED if config.data.get(key) is not None} | data
         data |= self._tied(config, text, set(names))
-        if kind == "glm4v_text":
-            data = _as_glm4(text) | data
         if self.rows:
-            data.pop("mrope_section", None)
-            for key in ("rope_parameters", "rope_scaling"):
-                if isinstance(data.get(key), dict):
-                    data[key] = _in_a_row(data[key])
-        return Config({**USUAL.get(kind, {}), **data, "architectures": [name]}, text.where)
+            without_rows(data)
+        data = usual_fields(kind, text) | data
+        if kind in CHANGED:
+            data = CHANGED[kind](Config(data, text.where))
+        return Config({**data, "architectures": [TEXTS[kind]]}, text.where)
 
     def _tied(self, config: Config, text: Config, there: Collection[str]) -> dict[str, bool]:
         """Whether the output matrix is the embedding, as a field. transformers asks the outer config, and published
@@ -131,17 +82,18 @@ class Wrapper:
 
     def leaves_out(self, name: str) -> bool:
         """Whether a tensor is of a part that the file leaves out."""
-        return any(
+        return any(piece in name for piece in self.within) or any(
             found == part or found.startswith(f"{part}.")
             for found in (name, name.removeprefix("model."))
             for part in self.parts
         )
 
-    def plain_name(self, name: str) -> str:
-        """The name of a text model's tensor in a checkpoint of that alone."""
-        for old, new in self.prefixes:
-            if name.startswith(old):
-                return new + name.removeprefix(old)
+    def plain_name(self, name: str, kind: str = "") -> str:
+        """The name of a tensor of a text model of this kind in a checkpoint of that alone."""
+        old, new = next((pair for pair in self.prefixes if name.startswith(pair[0])), ("", ""))
+        name = new + name.removeprefix(old)
+        for old, new in RENAMED.get(kind, ()):
+            name = name.replace(old, new, 1)
         return name
 
     def knows(self, key: str) -> bool:
@@ -149,8 +101,9 @@ class Wrapper:
         return key in _OUTER or key in self.fields
 
     def unknown(self, config: Config) -> Iterator[str]:
-        """Names of the fields beside the text model's that nobody knows."""
-        if self.section == FLAT:
+        """Names of the fields beside the text model's that nobody knows. Copies of the text model's are known."""
+        text = self.text(config)
+        if text is config:
             return
         own = {
             *(path.partition(".")[0] for path in self.section.split("|")),
@@ -160,7 +113,8 @@ class Wrapper:
             *_SHARED,
         }
         for key, value in config.data.items():
-            if value is not None and key not in own and not self.knows(key):
+            copied = key in text.data and text.data[key] == value
+            if value is not None and key not in own and not copied and not self.knows(key):
                 yield key
 
 
@@ -190,23 +144,6 @@ _OUTER = frozenset(
 )  # fmt: skip
 
 
-def _as_glm4(text: Config) -> dict[str, Any]:
-    """What the text model of GLM-4.1V has where its config does not say it, and GLM 4 has not."""
-    made: dict[str, Any] = {"head_dim": text.integer("hidden_size") // text.integer("num_attention_heads")}
-    if "partial_rotary_factor" not in text.section("rope_parameters", "rope_scaling"):
-        made["partial_rotary_factor"] = 1.0
-    return made
-
-
-def _in_a_row(rope: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of RoPE without the rows and columns of pictures."""
-    made = {key: value for key, value in rope.items() if key not in ("mrope_section", "mrope_interleaved")}
-    for key in ("rope_type", "type"):
-        if made.get(key) == "mrope":
-            made[key] = "default"
-    return made
-
-
 _NEMOTRON_PARTS = (
     *("vision_model", "vision_final_layernorm", "mlp1", "multi_modal_projector"),
     *("sound_encoder", "sound_projection", "audio_tower", "embed_audio"),
@@ -233,22 +170,94 @@ _LFM_PARTS = (
 _JANUS = ("vision_model", "aligner", "vqmodel", "generation_embeddings", "generation_aligner", "generation_head")
 _HYBRID_PARTS = ("high_res_vision_alpha", "high_res_vision_model", "high_res_vision_neck", "high_res_vision_proj")
 
+_DEEPSEEK_OCR = (
+    *("sam_model", "vision_model", "qwen2_model", "projector", "view_seperator", "image_newline"),
+    *("vision_tower", "multi_modal_projector", "view_separator"),
+)
+_BARE = (*((f"{name}.", f"model.{name}.") for name in ("embed_tokens", "layers", "norm")), *TRANSFORMERS)
+_COSMOS_TOWER = ("blocks", "merger", "patch_embed", "pos_embed", "deepstack_merger_list")
+# of the transformer that makes pictures beside the text model: top-level tensors, and parts of layers
+_GENERATED = (
+    *("proj_in", "proj_out", "time_embedder", "audio_proj_in", "audio_proj_out", "audio_modality_embed"),
+    *("action_proj_in", "action_proj_out", "action_modality_embed"),
+)
+_GENERATOR = (
+    *("moe_gen", ".add_q_proj.", ".add_k_proj.", ".add_v_proj.", ".to_add_out.", ".norm_added_q.", ".norm_added_k."),
+    ".k_norm_und_for_gen.",
+)
+_ERNIE_FIELDS = (
+    *("rope_3d", "freq_allocation", "im_patch_id", "pixel_hidden_size", "modality_detach", "temporal_conv_size"),
+    *("spatial_conv_size", "use_temporal_conv", "mm_vocab_size", "max_text_id"),
+)
+
 ROWS: tuple[Wrapper, ...] = (
     # pictures
+    Wrapper("AriaForConditionalGeneration", PROJECTED, "aria_text", ("aria_text",)),
+    Wrapper("AriaTextForCausalLM", (), "aria_text", ("aria_text",), section=FLAT),
     Wrapper("AyaVisionForConditionalGeneration", PROJECTED, "cohere2", tied=True),
     Wrapper("Cohere2VisionForConditionalGeneration", PROJECTED, "cohere2", tied=True),
+    Wrapper(
+        "Cosmos3EdgeForConditionalGeneration", ("visual", "projector", *_GENERATED), "cosmos3_edge_text",
+        ("cosmos3_edge_text",), rows=True, within=_GENERATOR, prefixes=_BARE,
+    ),
+    Wrapper(
+        "Cosmos3OmniForConditionalGeneration", ("visual", *_COSMOS_TOWER, *_GENERATED), "qwen3_vl_text",
+        ("qwen3_vl_text",), rows=True, within=_GENERATOR, prefixes=_BARE,
+    ),
+    *(
+        Wrapper(
+            name, _DEEPSEEK_OCR, "deepseek_ocr2_text", section="text_config|language_config",
+            texts=("deepseek_ocr2_text",), fields=("global_view_pos", "tile_tag", "candidate_resolutions"),
+        )
+        for name in ("DeepseekOcr2ForConditionalGeneration", "DeepseekOCR2ForCausalLM", "DeepseekOCRForCausalLM")
+    ),
     Wrapper("DeepseekVLForConditionalGeneration", ("vision_model", "aligner"), "llama", tied=True),
     Wrapper(
         "DeepseekVLHybridForConditionalGeneration", ("vision_model", "aligner", *_HYBRID_PARTS), "llama", tied=True
     ),
     Wrapper("DotsOCRForCausalLM", ("vision_tower",), "qwen2", section=FLAT),
     Wrapper("DotsVLMForCausalLM", ("vision_tower",), "deepseek_v3", section=FLAT),
+    *(
+        Wrapper(
+            name, ("vision_model", "vision_tower", "resampler_model"), "ernie4_5_vl_moe_text",
+            ("ernie4_5_vl_moe_text",), section="text_config|", rows=True, tied=True, fields=_ERNIE_FIELDS,
+            within=(".mlp.gate.weight_1", ".vision_moe."),
+        )
+        for name in ("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VL_MoeForConditionalGeneration")
+    ),
     Wrapper("Exaone4_5_ForConditionalGeneration", ("visual",), "exaone4", ("exaone4", "exaone4_5_text")),
     Wrapper("FastVlmForConditionalGeneration", PROJECTED, "qwen2"),
+    Wrapper(
+        "Gemma4UnifiedForCausalLM", (), "gemma4_unified_text", ("gemma4_unified_text",), section=FLAT, tied=True
+    ),
+    Wrapper(
+        "Gemma4UnifiedForConditionalGeneration", ("embed_vision", "embed_audio", "vision_embedder"),
+        "gemma4_unified_text", ("gemma4_unified_text",), tied=True,
+        fields=("boa_token_id", "eoa_token_id", "eoa_token_index"),
+    ),
     Wrapper("Glm46VForConditionalGeneration", ("visual",), "glm4v_text", ("glm4v_text", "glm4v_moe_text"), rows=True),
     Wrapper("Glm4vForConditionalGeneration", ("visual",), "glm4v_text", ("glm4v_text",), rows=True),
     Wrapper("Glm4vMoeForConditionalGeneration", ("visual",), "glm4v_moe_text", ("glm4v_moe_text",), rows=True),
+    Wrapper(  # layer 16 guesses tokens
+        "GlmOcrForConditionalGeneration", ("visual", "language_model.layers.16"), "glm_ocr_text", ("glm_ocr_text",),
+        rows=True,
+    ),
     Wrapper("GotOcr2ForConditionalGeneration", PROJECTED, "qwen2", tied=True),
+    Wrapper(
+        "GraniteDoclingForConditionalGeneration", ("vision_model", "density_router"), "granite_docling_text",
+        ("granite_docling_text",), prefixes=(("model.text_model.", "model."),), tied=True,
+        fields=("density_router_hidden_size", "density_router_threshold", "density_router_loss_weight"),
+    ),
+    Wrapper(
+        "HunYuanVLForConditionalGeneration", ("vit", "vision_tower"), "hunyuan_vl_text", ("hunyuan_vl_text",),
+        section="text_config|", rows=True, tied=True, fields=("im_start_id", "im_end_id", "im_newline_id"),
+    ),
+    Wrapper(
+        "HyperCLOVAXVisionV2ForConditionalGeneration", ("vision_model", "vision_projector", "projector"),
+        "hyperclovax", ("hyperclovax",), tied=True,
+        prefixes=(("model.language_model.lm_head.", "lm_head."), ("model.language_model.model.", "model."),
+                  *TRANSFORMERS),
+    ),
     Wrapper(
         "Idefics2ForConditionalGeneration", ("vision_model", "connector"), "mistral",
         prefixes=(("model.text_model.", "model."),),
@@ -274,9 +283,22 @@ ROWS: tuple[Wrapper, ...] = (
     Wrapper("MiniCPMOcrForConditionalGeneration", ("vision_tower", "merger"), "qwen3_5_text"),
     Wrapper("MiniCPMV4_6ForConditionalGeneration", ("vision_tower", "merger"), "qwen3_5_text"),
     Wrapper("MiniCPMV4_7ForConditionalGeneration", ("vision_tower", "merger"), "qwen3_5_text"),
+    Wrapper(
+        "Molmo2ForConditionalGeneration", (*PROJECTED, "vision_backbone"), "molmo2_text", ("molmo2_text",),
+        prefixes=(("model.transformer.", "model."), *TRANSFORMERS), within=(".wte.new_embedding",),
+        fields=("vit_config", "adapter_config", "image_patch_id", "low_res_image_start_token_id",
+                "frame_start_token_id", "frame_end_token_id"),
+    ),
     Wrapper("Ovis2ForConditionalGeneration", ("vision_tower", "visual_embeddings_table"), "qwen2", tied=True),
+    Wrapper(
+        "PaddleOCRVLForConditionalGeneration", ("visual", "mlp_AR", "projector"), "paddleocr_vl_text",
+        ("paddleocr_vl_text",), section="text_config|", rows=True, tied=True,
+    ),
     Wrapper("PerceptionLMForConditionalGeneration", PROJECTED, "llama"),
     Wrapper("QianfanOCRForConditionalGeneration", (*PROJECTED, "vision_model", "mlp1"), "qwen3"),
+    Wrapper(
+        "Qwen3VLMoeForConditionalGeneration", ("visual",), "qwen3_vl_moe_text", ("qwen3_vl_moe_text",), rows=True
+    ),
     Wrapper("VideoLlama3ForConditionalGeneration", ("vision_model", "projector"), "qwen2"),
     Wrapper("VideoLlavaForConditionalGeneration", ("image_tower", "video_tower", "multi_modal_projector"), "llama"),
     Wrapper("VipLlavaForConditionalGeneration", PROJECTED, "llama"),
@@ -314,6 +336,11 @@ ROWS: tuple[Wrapper, ...] = (
     ),
     Wrapper("VoxtralForConditionalGeneration", HEARD, "llama"),
     # both
+    Wrapper(
+        "Apertus1p5ForConditionalGeneration", ("vision_tokenizer", "audio_tokenizer"), "apertus1p5_text",
+        ("apertus1p5_text",), fields=("image_token_offset", "audio_token_offset"),
+    ),
+    Wrapper("Apertus1p5TextForCausalLM", (), "apertus1p5_text", ("apertus1p5_text",), section=FLAT),
     Wrapper(
         "BailingMoeV3VLForConditionalGeneration", ("visual", "linear_proj"), "bailing_hybrid", ("bailing_hybrid",),
         rows=True, fields=("mrope_section",),
@@ -359,6 +386,14 @@ WRAPPERS: Mapping[str, Wrapper] = {wrapper.name: wrapper for wrapper in ROWS}
 # Classes whose text model reads pictures or sound with its own layers, or is changed by them.
 REFUSED: Mapping[str, str] = {
     "MllamaForConditionalGeneration": "some of its layers attend to pictures, and no family here has such layers",
+    **dict.fromkeys(
+        ("UnlimitedOcrForConditionalGeneration", "UnlimitedOCRForCausalLM"),
+        "its windows keep the whole prompt, and no family here has such windows",
+    ),
+    **dict.fromkeys(
+        ("Step3p7ForConditionalGeneration", "StepVLForConditionalGeneration"),
+        "its text model has layers of Step 3.5, and no family here is that",
+    ),
     "PaliGemmaForConditionalGeneration": "it reads prompts in both directions, and no family here does",
     "CogVLMForCausalLM": "its layers have separate matrices for pictures",
     "Phi4MMForCausalLM": "adapters for pictures and sound are within its matrices",

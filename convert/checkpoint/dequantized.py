@@ -36,6 +36,9 @@ class DequantizedTensor(StoredTensor):
         first = int(np.ravel_multi_index(start[:-1], self.shape[:-1]))
         return replace(self, shape=shape, first=self.first + first)
 
+    def turned(self) -> StoredTensor:
+        raise UnsupportedError(f"{shown(self.name)} is quantized and cannot be transposed.")
+
     def blocks(self, start: int, stop: int, order: np.ndarray | None = None) -> np.ndarray:
         """`order`: column order[i] becomes column i."""
         assert self.packed is not None, self.name

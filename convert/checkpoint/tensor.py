@@ -128,6 +128,12 @@ class StoredTensor:
             self, shape=shape, offset=self.offset + offset * self.dtype.itemsize, strides=None if whole else kept
         )
 
+    def turned(self) -> "StoredTensor":
+        """The matrix, or each matrix of a stack, transposed."""
+        strides = self.strides or tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+        shape, strides = ((*each[:-2], each[-1], each[-2]) for each in (self.shape, strides))
+        return replace(self, shape=shape, strides=strides)
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Elements [start, stop) of the flattened tensor, in its own type: [stop - start]."""
         assert isinstance(self.dtype, Dtype) and 0 <= start <= stop <= self.size

@@ -57,11 +57,12 @@ class Vocabulary:
     more: list[KeyValue] = field(default_factory=list, repr=False)  # whatever else belongs to the model
     chat_templates: dict[str, str] = field(default_factory=dict, repr=False)  # "default" and others
     notes: list[str] = field(default_factory=list)  # what could not be kept, for the user
+    beyond: dict[int, str] = field(default_factory=dict, repr=False)  # added tokens that the model has not
 
     def add(self, token: int, text: str, special: bool, n_vocab: int) -> None:
         """An added token: CONTROL if special, otherwise found in text before anything else (USER_DEFINED)."""
         if token >= n_vocab:
-            self.notes.append(f"token {token} {shown(text)!r} is left out: the model has {n_vocab} tokens")
+            self.beyond[token] = text
             return
         if self.model == "plamo2" and self.tokens[token : token + 1] == [text]:
             return  # its file has all tokens, with scores and types
@@ -97,6 +98,10 @@ class Vocabulary:
                 "Is it the tokenizer of this model?",
                 remedy=Remedy.TOKENIZER,
             )
+        if self.beyond:
+            token, text = min(self.beyond.items())
+            more = f" and {len(self.beyond) - 1} more are" if len(self.beyond) > 1 else " is"
+            self.notes.append(f"token {token} {shown(text)!r}{more} left out: the model has {n_vocab} tokens")
         missing = n_vocab - len(self.tokens)
         self.tokens += [""] * missing
         self.types += [TokenType.UNUSED] * missing

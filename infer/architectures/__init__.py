@@ -25,6 +25,7 @@ _HOMES = {
     "bailingmoe3": "bailingmoe3.BailingMoe3",
     "cohere2": "cohere2.Cohere2",
     "command-r": "command_r.CommandR",
+    "deepseek": "deepseek.DeepSeek",
     "deepseek2": "deepseek2.DeepSeek2",
     "deepseek32": "deepseek32.DeepSeek32",
     "deepseek4": "deepseek4.DeepSeek4",

@@ -7,7 +7,7 @@ from hybrid.quant.ggml.families.granite import GraniteHparams
 
 from ..kernels.attention.rope import NORM
 from ..layers.attention import Attention
-from ..layers.base import Layer, Sum
+from ..layers.base import Layer, PostNorm, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.router import Router
 from ..loading.weights import Weights
@@ -25,8 +25,13 @@ class Granite(Family):
         return sorted((i for i, k in enumerate(h.deepstack) if k > 0), key=lambda i: h.deepstack[i])
 
     def block(self, h: GraniteHparams, i: int, w: Weights) -> Iterator[Part]:
-        yield "attn_norm.weight", attention(h, i, w)
-        yield "ffn_norm.weight", feed_forward(h, i)
+        yield "attn_norm.weight", _normed(h, w, attention(h, i, w), f"blk.{i}.post_attention_norm.weight")
+        yield "ffn_norm.weight", _normed(h, w, feed_forward(h, i), f"blk.{i}.post_ffw_norm.weight")
+
+
+def _normed(h: GraniteHparams, w: Weights, layer: Layer, norm: str) -> Layer:
+    """The layer, with a norm of its result if the file has one, as in HyperCLOVA X."""
+    return PostNorm(layer, norm, h.n_embd, h.eps) if norm in w else layer
 
 
 def attention(h: GraniteHparams, i: int, w: Weights) -> Layer:

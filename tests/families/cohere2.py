@@ -24,6 +24,20 @@ ROWS = FamilyRows(
     repeated=("cohere2-order",),
     twins={NAME: partial(plain, s=Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625))},
     model_types={NAME: "cohere2"},
+    examples={
+        "cohere-compass": {
+            "architectures": ["CohereCompassForConditionalGeneration"], "vision_config": {"depth": 7},
+            "tie_word_embeddings": True,
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "layer_norm_eps": 1e-5, "sliding_window": 5,
+                "layer_types": ["sliding_attention", "full_attention"], "max_position_embeddings": 64,
+                "rope_parameters": {
+                    "sliding_attention": {"rope_theta": 2e4, "mrope_section": [1, 1, 1]}, "full_attention": None,
+                },
+            },
+        },
+    },
     errors=(
         ("cohere2", {"attention_bias": True}, UnsupportedError, "attention_bias = true is not supported"),
         ("cohere2", {"use_qk_norm": True}, UnsupportedError, "use_qk_norm = true is not supported"),

@@ -91,6 +91,20 @@ ROWS = FamilyRows(
                 "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
             },
         },
+        "qwen2-vl": {
+            "architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {"depth": 7},
+            "text_config": {
+                "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 3,
+                "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 64,
+                "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
+            },
+        },
+        "qwen2-vl-flat": {  # as published
+            "architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {"depth": 7},
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 20, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 64,
+            "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 1]},
+        },
         "qwen3-vl": {
             "architectures": ["Qwen3VLForConditionalGeneration"],
             "vision_config": {"depth": 7, "deepstack_visual_indexes": [1, 2]},
