@@ -40,10 +40,7 @@ class HyV3(Qwen3):
     without_effect: ClassVar[Mapping[str, str]] = {
         **HEADS,
         **dict.fromkeys(
-            (
-                *("enable_lm_head_fp32", "enable_moe_fp32_combine", "enable_attention_fp32_softmax"),
-                *("use_grouped_mm", "output_router_logits"),
-            ),
+            ("enable_lm_head_fp32", "enable_moe_fp32_combine", "enable_attention_fp32_softmax", "use_grouped_mm"),
             "only how it is computed: here sums are f32",
         ),
     }

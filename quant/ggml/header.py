@@ -24,10 +24,20 @@ class Header(GGUFFile):
         self.path, self._where = path, shown(path)
         self.metadata = {key: _as_read(value) for key, value in metadata.items()}  # type: ignore[assignment]
         self.tensors, self._read = dict(tensors), read
+        self.nbytes = sum(t.nbytes for t in tensors.values())
 
     def raw(self, name: str) -> np.ndarray:
         t = self.info(name)
         return self._read(name).reshape(*t.shape[:-1], row_nbytes(t.type, t.shape[-1]))
+
+    def release(self, name: str, start: int = 0, stop: int | None = None) -> None:
+        """Does nothing: no file is mapped."""
+
+    def expect_parts(self, name: str) -> None:
+        """Does nothing: no file is mapped."""
+
+    def release_all(self) -> None:
+        """Does nothing: no file is mapped."""
 
 
 def _as_read(value: Any) -> Any:
