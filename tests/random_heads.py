@@ -85,6 +85,16 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         | {"num_nextn_predict_layers": 1, "first_k_dense_replace": 0, "scoring_func": "sigmoid"},
         _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
     ),
+    "glm-dsa-mtp": (
+        config := random_checkpoints.CONFIGS["glm-dsa"]
+        | {
+            "num_nextn_predict_layers": 1,
+            "first_k_dense_replace": 0,
+            "scoring_func": "sigmoid",
+            "indexer_types": ["full", "full", "full", "shared", "full"],
+        },
+        _numbered(config, "shared_head.norm.weight"),
+    ),
     "nemotron-h-moe-mtp": (
         random_checkpoints.CONFIGS["nemotron-h-moe"]
         | {

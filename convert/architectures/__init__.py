@@ -30,6 +30,7 @@ from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe, SolarOpen
 from .glm5_next import Glm5Next
+from .glm_dsa import GlmDsa
 from .gpt2 import Gpt2
 from .gpt_oss import GptOss
 from .gptneox import GptNeox
@@ -95,7 +96,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Afmoe, AliceAI, Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba,
     Bert, BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV32, DeepSeekV4,
     Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, Gear, Gemma, Gemma2, Gemma3,
-    Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision,
+    Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, GlmDsa, Gpt2, GptNeox, GptOss, Granite, Granite4Vision,
     GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, HyperClovaX, Inkling, Inkling2,
     Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2, Lfm2Bidirectional,
     Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, LongcatFlashNgram, Mamba, Mamba2, Mellum,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.families.deepseek32 import DeepSeek32Hparams
 
@@ -18,7 +18,7 @@ class DeepSeekV32(DeepSeekV3):
 
     arch = "deepseek32"
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV32ForCausalLM",)
-    hparams = DeepSeek32Hparams
+    hparams: ClassVar[type[Any]] = DeepSeek32Hparams
     order = f"{DeepSeekV3.order} n_index_head d_index n_chosen"
     conditional: ClassVar[Mapping[str, str]] = {"first_k_dense_replace": "only without mlp_layer_types"}
     without_effect: ClassVar[Mapping[str, str]] = {
@@ -53,10 +53,14 @@ class DeepSeekV32(DeepSeekV3):
     def rows(self) -> Iterator[Row]:
         yield from super().rows()
         n, d = self.n_embd, self.d_index
-        for i in range(self.blocks_in_file):
+        for i in filter(self.chooses, range(self.blocks_in_file)):
             hf, blk = f"model.layers.{i}.self_attn.indexer.", f"blk.{i}.indexer."
             yield row(hf + "wq_b.weight", blk + "attn_q_b.weight", self.n_index_head * d, self.latent.q_rank)
             yield row(hf + "wk.weight", blk + "attn_k.weight", d, n)
             yield row(hf + "k_norm.weight", blk + "k_norm.weight", d)
             yield row(hf + "k_norm.bias", blk + "k_norm.bias", d)
             yield row(hf + "weights_proj.weight", blk + "proj.weight", self.n_index_head, n)
+
+    def chooses(self, i: int) -> bool:
+        """Whether block i has an indexer."""
+        return True

@@ -250,18 +250,7 @@ def _read_attention(config: Config, n_layer: int) -> tuple[bool, ...]:
 
 def _read_full(config: Config, attention: tuple[bool, ...]) -> tuple[bool, ...]:
     """Per layer, whether it chooses tokens itself; entries of layers without attention are ignored."""
-    words, n = {FULL: FULL, SHARED: SHARED}, len(attention)
-    key = "indexer_types"
-    if key in config:
-        full = tuple(kind == FULL for kind in read_kinds(config, words, key, n_layer=n))
-    elif "index_topk_pattern" in config:
-        key = "index_topk_pattern"
-        full = tuple(kind == FULL for kind in read_kinds(config, words | {"F": FULL, "S": SHARED}, key, n_layer=n))
-    else:
-        key = "index_topk_freq"
-        step = config.integer(key, default=1, minimum=0)
-        first = config.integer("index_skip_topk_offset", default=2, minimum=0)
-        full = tuple(max(i - first + 1, 0) % max(step, 1) == 0 for i in range(n))
+    key, full = read_choosing(config, len(attention))
     for i, chooses in enumerate(full):
         if attention[i] and not chooses and not (i and attention[i - 1] and full[i - 1]):
             raise UnsupportedError(
@@ -269,6 +258,19 @@ def _read_full(config: Config, attention: tuple[bool, ...]) -> tuple[bool, ...]:
                 "layer right behind one that chooses is supported."
             )
     return full
+
+
+def read_choosing(config: Config, n_layer: int) -> tuple[str, tuple[bool, ...]]:
+    """The key that tells which layers choose tokens themselves, and for each layer whether it does."""
+    words, key = {FULL: FULL, SHARED: SHARED}, "indexer_types"
+    if key in config:
+        return key, tuple(kind == FULL for kind in read_kinds(config, words, key, n_layer=n_layer))
+    if (key := "index_topk_pattern") in config:
+        letters = words | {"F": FULL, "S": SHARED}
+        return key, tuple(kind == FULL for kind in read_kinds(config, letters, key, n_layer=n_layer))
+    step = config.integer(key := "index_topk_freq", default=1, minimum=0)
+    first = config.integer("index_skip_topk_offset", default=2, minimum=0)
+    return key, tuple(max(i - first + 1, 0) % max(step, 1) == 0 for i in range(n_layer))
 
 
 def _read_lowest(config: Config, linear: Config) -> float | None:

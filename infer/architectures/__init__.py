@@ -45,6 +45,7 @@ _HOMES = {
     "glm4": "glm4.Glm4",
     "glm4moe": "glm4_moe.Glm4Moe",
     "glm5-next": "glm5_next.Glm5Next",
+    "glm-dsa": "glm_dsa.GlmDsa",
     "gpt-oss": "gpt_oss.GptOss",
     "gpt2": "gpt2.Gpt2",
     "gptneox": "gptneox.GptNeox",

@@ -1,6 +1,6 @@
 """DeepSeek-V3.2: DeepSeek-V3 whose attention sees tokens that an indexer chooses. arXiv:2512.02556"""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hybrid.quant.ggml.families.deepseek32 import DeepSeek32Hparams
 
@@ -17,7 +17,8 @@ class DeepSeek32(DeepSeek2):
     """DeepSeek-V3.2."""
 
     name = "deepseek32"
-    hparams = DeepSeek32Hparams
+    hparams: ClassVar[type[Any]] = DeepSeek32Hparams
+    index_style = NEOX  # of RoPE in the indexer
 
     def attention(self, h: Any, i: int, w: Weights) -> Layer:
         if not h.q_rank:
@@ -28,5 +29,9 @@ class DeepSeek32(DeepSeek2):
         index = PoolIndex(h.n_index_head, h.d_index, 1, h.n_chosen, INDEX_EPS)
         return IndexedLatentAttention(
             i, h.n_embd, h.n_head, h.d_key - h.n_rot, h.n_rot, h.d_value, h.rank, h.latent_eps or h.eps, rope, h.q_rank,
-            None, scale, index=index, index_style=NEOX,
+            None, scale, index=index, source=self.source(h, i, w), index_style=self.index_style,
         )  # fmt: skip
+
+    def source(self, h: Any, i: int, w: Weights) -> int:
+        """The layer whose chosen tokens layer i sees; -1: layer i chooses itself."""
+        return -1

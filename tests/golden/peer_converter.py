@@ -18,6 +18,7 @@ OWN_TOKENIZERS = (
     ("conversion.hunyuan", "HunYuanMoEModel"),
     ("conversion.glm", "Glm5NextModel"),
     ("conversion.deepseek", "DeepseekV32Model"),
+    ("conversion.glm", "GlmMoeDsaModel"),
 )
 
 

@@ -67,6 +67,7 @@ HEADS = {
     "bailingmoe2-mtp": "bailing_moe_v2",
     "hy-v3-mtp": "hy_v3",
     "deepseek-v32-mtp": "deepseek_v32",
+    "glm-dsa-mtp": "glm_moe_dsa",
 }
 LING = {
     "architectures": ["BailingMoeV3ForCausalLM"],
@@ -294,7 +295,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         mxfp4_checkpoints.publish_deepseek4(checkpoint)
     if name == "openelm":
         _join_halves(checkpoint / "model.safetensors")
-    if name.startswith(("deepseek-", "kimi-k3", "bailingmoe", "youtu")):
+    if name.startswith(("deepseek-", "glm-dsa", "kimi-k3", "bailingmoe", "youtu")):
         _join_heads(checkpoint / "model.safetensors")
     return checkpoint
 

@@ -43,7 +43,7 @@ REFUSED: dict[str, Sequence[int]] = {
     "gemma4": [2, 3], "gemma4-order": [0], "gemma3n": [2, 3],
     "zamba": [1], "zamba-biased": [1], "zamba2": [1, 2], "zamba2-2.7b": [1], "zamba2-biased": [1],
     "interns2-mobius": range(4),
-    "glm5-next-streams": [2],
+    "glm5-next-streams": [2], "glm-dsa": [1],
 }  # fmt: skip
 
 
