@@ -34,7 +34,7 @@ from .gpt2 import Gpt2
 from .gpt_oss import GptOss
 from .gptneox import GptNeox
 from .granite import Granite, Granite4Vision, HyperClovaX
-from .granite_swa import GraniteSwa
+from .granite_swa import GraniteMoeSwa, GraniteSwa
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
 from .hy_v3 import HyV3
@@ -96,15 +96,15 @@ FAMILIES: tuple[type[Family], ...] = (
     Bert, BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV32, DeepSeekV4,
     Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, Gear, Gemma, Gemma2, Gemma3,
     Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision,
-    GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, HyperClovaX, Inkling, Inkling2,
-    Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2, Lfm2Bidirectional,
-    Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, LongcatFlashNgram, Mamba, Mamba2, Mellum,
-    MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, Mobius, ModernBert,
-    ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid,
-    Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe,
-    Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5,
-    Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe, SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2,
-    VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
+    GraniteHybrid, GraniteMoe, GraniteMoeSwa, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, HyperClovaX, Inkling,
+    Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2,
+    Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, LongcatFlashNgram,
+    Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral,
+    Mobius, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2,
+    Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35,
+    Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier,
+    Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe, SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm,
+    StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}
