@@ -18,7 +18,7 @@ class BailingMoe25(DeepSeek2):
     name = "bailingmoe2-5"
     hparams = BailingMoe25Hparams
 
-    def attention(self, h: BailingMoe25Hparams, i: int, w: Weights) -> Layer:  # type: ignore[override]
+    def attention(self, h: BailingMoe25Hparams, i: int, w: Weights) -> Layer:
         if h.n_head_kv[i]:
             return super().attention(h, i, w)
         rope, norm = rope_of(h, w, h.n_rot, NEOX), HeadNorm(h.eps)

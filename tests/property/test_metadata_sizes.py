@@ -21,14 +21,13 @@ WRONG = (10**9, 2**31 - 8, 0, -1, 1.5)
 # keys of limits, or without effect on allocations; some architectures read others of them
 HARMLESS = {
     "attention.dense_length", "attention.head_count", "attention.head_count_kv", "attention.indexer.top_k",
-    "attention.key_length",
-    "attention.sliding_window", "attention.value_length", "attention.value_length_swa", "attn_res.block_size",
-    "context_length", "embedding_length_out", "expert_feed_forward_length", "expert_gating_func",
-    "attention.temperature_length", "expert_group_used_count", "expert_shared_count", "expert_shared_feed_forward_length", "expert_used_count",
-    "feed_forward_length", "full_attention_interval", "interleave_moe_layer_step", "leading_dense_block_count",
-    "ple.eos_token_id", "ple.layer_multipliers", "rescale_every_n_layers", "rope.dimension_count",
-    "rope.dimension_sections", "rope.scaling.original_context_length", "ssm.group_count", "tokenizer.end_token_ids",
-    "vocab_size",
+    "attention.key_length", "attention.sliding_window", "attention.temperature_length", "attention.value_length",
+    "attention.value_length_swa", "attn_res.block_size", "context_length", "embedding_length_out",
+    "expert_feed_forward_length", "expert_gating_func", "expert_group_used_count", "expert_shared_count",
+    "expert_shared_feed_forward_length", "expert_used_count", "feed_forward_length", "full_attention_interval",
+    "interleave_moe_layer_step", "leading_dense_block_count", "ple.eos_token_id", "ple.layer_multipliers",
+    "rescale_every_n_layers", "rope.dimension_count", "rope.dimension_sections", "rope.scaling.original_context_length",
+    "ssm.group_count", "tokenizer.end_token_ids", "vocab_size",
 }  # fmt: skip
 EACH: dict[str, str] = {}  # architecture -> its first random checkpoint
 for _name, _config in CONFIGS.items():
