@@ -65,7 +65,7 @@ from .modern_bert import ModernBert, ModernBertClassifier
 from .muse_glimmer import MuseGlimmer
 from .nemotron import Jais2, Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe, NemotronHPuzzle
-from .olmo import Olmo2, Olmo3, Olmoe
+from .olmo import FlexOlmo, Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
 from .phi3 import Phi3
@@ -94,8 +94,8 @@ from .zaya import Zaya
 FAMILIES: tuple[type[Family], ...] = (
     Afmoe, AliceAI, Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba,
     Bert, BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV32, DeepSeekV4,
-    Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, Gear, Gemma, Gemma2, Gemma3,
-    Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision,
+    Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, FlexOlmo, Gear, Gemma, Gemma2,
+    Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, Gpt2, GptNeox, GptOss, Granite, Granite4Vision,
     GraniteHybrid, GraniteMoe, GraniteMoeSwa, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, HyperClovaX, Inkling,
     Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2,
     Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, LongcatFlashNgram,
