@@ -13,8 +13,8 @@ from .cohere2 import Cohere2, CohereCompass
 from .command_r import CommandR
 from .deepseek import DeepSeek
 from .deepseek2 import DeepSeekV2, DeepSeekV3, Glm4MoeLite, Youtu
-from .deepseek4 import DeepSeekV4
 from .deepseek32 import DeepSeekV32
+from .deepseek4 import DeepSeekV4
 from .dots1 import Dots1
 from .embedding_gemma import EmbeddingGemma
 from .ernie4_5 import Ernie45, Ernie45Moe
@@ -35,7 +35,7 @@ from .gpt2 import Gpt2
 from .gpt_oss import GptOss
 from .gptneox import GptNeox
 from .granite import Granite, Granite4Vision, HyperClovaX
-from .granite_swa import GraniteSwa
+from .granite_swa import GraniteMoeSwa, GraniteSwa
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
 from .hy_v3 import HyV3
@@ -66,7 +66,7 @@ from .modern_bert import ModernBert, ModernBertClassifier
 from .muse_glimmer import MuseGlimmer
 from .nemotron import Jais2, Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe, NemotronHPuzzle
-from .olmo import Olmo2, Olmo3, Olmoe
+from .olmo import FlexOlmo, Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
 from .phi3 import Phi3
@@ -75,9 +75,9 @@ from .phimoe import PhiMoe
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen2VL, Qwen3, Qwen3Classifier, Qwen3Moe, Qwen3VL
 from .qwen2moe import Qwen2Moe
+from .qwen35 import Qwen35, Qwen35Moe
 from .qwen3next import Qwen3Next
 from .qwen4exp import Qwen4Exp
-from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv4 import Rwkv4, Rwkv5
@@ -95,17 +95,17 @@ from .zaya import Zaya
 FAMILIES: tuple[type[Family], ...] = (
     Afmoe, AliceAI, Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba,
     Bert, BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV32, DeepSeekV4,
-    Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, Gear, Gemma, Gemma2, Gemma3,
-    Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, GlmDsa, Gpt2, GptNeox, GptOss, Granite, Granite4Vision,
-    GraniteHybrid, GraniteMoe, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, HyperClovaX, Inkling, Inkling2,
-    Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna, LaraMini, Lfm2, Lfm2Bidirectional,
-    Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash, LongcatFlashNgram, Mamba, Mamba2, Mellum,
-    MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3, Mistral4, Mixtral, Mobius, ModernBert,
-    ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid,
-    Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe,
-    Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5,
-    Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe, SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2,
-    VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
+    Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, FlexOlmo, Gear, Gemma, Gemma2,
+    Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, GlmDsa, Gpt2, GptNeox, GptOss, Granite,
+    Granite4Vision, GraniteHybrid, GraniteMoe, GraniteMoeSwa, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3,
+    HyperClovaX, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna,
+    LaraMini, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash,
+    LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3,
+    Mistral4, Mixtral, Mobius, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe,
+    NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe,
+    Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
+    RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe, SeedOss, SmolLM3, SmolVlm,
+    SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -16,6 +16,12 @@ from .llama import Llama
 from .windows import read_layer_types, read_window, windows_of
 
 THETAS = "layer_rope_theta"
+# names of tensors of experts in checkpoints of other Granites
+OLDER = {
+    "input_linear": "experts.gate_up_proj",
+    "output_linear": "experts.down_proj",
+    "router.layer": "router.weight",
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class GraniteSwa(Granite):
     arch = "granite_swa"
     architectures = ("GraniteSWAForCausalLM",)
     hparams = GraniteSwaHparams
-    order = f"{Granite.order} window local turned?"
+    order: ClassVar[str] = f"{Granite.order} window local turned?"
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional,
         "sliding_window": "where a layer has a window",
@@ -64,6 +70,49 @@ class GraniteSwa(Granite):
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         yield from super().attention(hf, blk)
         yield row(hf + "sinks", blk + "attn_sinks.weight", self.heads.n_head)
+
+
+@dataclass(frozen=True)
+class GraniteMoeSwa(GraniteSwa):
+    """One model with experts, and maybe a shared one, on all layers."""
+
+    architectures = ("GraniteMoeSWAForCausalLM",)
+    order = f"{GraniteSwa.order} n_expert n_expert_used n_ff_shared?"
+    usually_tied = False
+    usual_ctx, usual_eps = 2048, 1e-6
+
+    n_expert: int
+    n_expert_used: int
+    n_ff_shared: int  # 0: no shared expert
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        n_expert = config.integer("num_local_experts", default=8, maximum=4096)
+        return {
+            **super().read_more(config),
+            "n_expert": n_expert,
+            "n_expert_used": config.integer("num_experts_per_tok", default=2, maximum=n_expert),
+            "n_ff_shared": config.integer("shared_intermediate_size", default=0, minimum=0),
+        }
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        return {"attention_bias": config.boolean("attention_bias", default=False), "mlp_bias": False}
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        n, n_ff, n_shared, layer = self.n_embd, self.n_ff, self.n_ff_shared, hf.removesuffix("mlp.")
+        moe, shared = layer + "block_sparse_moe.", layer + "shared_mlp."
+        yield row(moe + "router.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
+        yield row(moe + "experts.gate_up_proj", blk + "ffn_gate_up_exps.weight", self.n_expert, 2 * n_ff, n)
+        yield row(moe + "experts.down_proj", blk + "ffn_down_exps.weight", self.n_expert, n, n_ff)
+        if n_shared:
+            yield row(shared + "input_linear.weight", blk + "ffn_up_shexp.weight", 2 * n_shared, n)
+            yield row(shared + "output_linear.weight", blk + "ffn_down_shexp.weight", n, n_shared)
+
+    def canonical(self, name: str) -> str:
+        for old, new in OLDER.items():
+            name = name.replace(f".block_sparse_moe.{old}.weight", f".block_sparse_moe.{new}")
+        return super().canonical(name)
 
 
 def _thetas(config: Config) -> list[float]:

@@ -50,7 +50,7 @@ class Nemotron(Llama):
 
 @dataclass(frozen=True)
 class Jais2(Nemotron):
-    """One model of Jais 2: whole heads rotated, weights of norms as they are."""
+    """One model of Jais 2: whole heads rotated, weights of norms unchanged."""
 
     arch = "jais2"
     architectures = ("Jais2ForCausalLM",)

@@ -11,7 +11,7 @@ from hybrid.quant.ggml.families.olmo import Olmo2Hparams, OlmoeHparams
 from ..checkpoint import Config
 from .blocks import attention_bias_notes, refuse_scaling, stacked_experts
 from .experts import weights_norm_note
-from .family import Row, row
+from .family import Family, Row, row
 from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window, windows_of
 
@@ -123,3 +123,22 @@ class Olmoe(Olmo2):
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         names = tuple((part, part + "_proj") for part in ("down", "gate", "up"))
         yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff, names)
+
+
+@dataclass(frozen=True)
+class FlexOlmo(Olmoe):
+    """FlexOlmo: an OLMoE with the norms of OLMo 2. arXiv:2507.07024"""
+
+    arch = "flex-olmo"
+    architectures = ("FlexOlmoForCausalLM",)
+    in_llama_cpp = False
+    usual_eps, usual_theta = 1e-6, 500000.0
+    norms = Olmo2.norms
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        config.expects("clip_qkv")
+        return super().read_more(config)
+
+    def notes(self) -> Iterator[str]:
+        yield from Family.notes(self)

@@ -37,6 +37,7 @@ _HOMES = {
     "falcon": "falcon.Falcon",
     "falcon-h1": "falcon_h1.FalconH1",
     "gear": "gear.Gear",
+    "flex-olmo": "olmo.FlexOlmo",
     "gemma": "gemma.Gemma",
     "gemma2": "gemma.Gemma2",
     "gemma3": "gemma.Gemma3",

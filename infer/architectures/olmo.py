@@ -52,3 +52,13 @@ class Olmoe(Llama):
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         return MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, h.weights_norm))
+
+
+class FlexOlmo(Olmoe):
+    """FlexOlmo: an OLMoE with the norms of OLMo 2. arXiv:2507.07024"""
+
+    name = "flex-olmo"
+
+    def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
+        for norm, (_, layer) in zip(("post_attention_norm", "post_ffw_norm"), super().block(h, i, w), strict=True):
+            yield "", PostNorm(layer, f"blk.{i}.{norm}.weight", h.n_embd, h.eps)

@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 from family_rows import FamilyRows
 from reference.attention import attention, rope
-from reference.recurrent import F64
+from reference.experts import mixture, softmax
+from reference.recurrent import F64, silu
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 
-NAME = "GraniteSWAForCausalLM"
+NAME, EXPERTS = "GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"
 
 
 def granite_swa(r: Any, ids: list[int]) -> F64:
@@ -28,8 +29,27 @@ def granite_swa(r: Any, ids: list[int]) -> F64:
         window = c["sliding_window"] if kind == "sliding_attention" else 0
         y = attention(q, k, v, pos, c["attention_multiplier"], window, sinks=r.t[a + "sinks"])
         x = x + share * r.linear(y.reshape(len(h), -1), a + "o_proj")
-        x = x + share * r.gated(r.norm(x, p + "post_attention_layernorm"), p + "mlp.")
+        x = x + share * feed_forward(r, r.norm(x, p + "post_attention_layernorm"), p)
     return r.head(r.norm(x, "model.norm"), "model.embed_tokens.weight") / c["logits_scaling"]
+
+
+def feed_forward(r: Any, h: F64, p: str) -> F64:
+    """The second part of a layer."""
+    moe, shared = p + "block_sparse_moe.", p + "shared_mlp."
+    if moe + "router.weight" not in r.t:
+        return r.gated(h, p + "mlp.")
+
+    def both(one: F64, inner: F64, outer: F64) -> F64:
+        gate, up = np.split(one @ inner.T, 2, axis=1)
+        return silu(gate) * up @ outer.T
+
+    def expert(one: F64, e: int) -> F64:
+        return both(one, r.t[moe + "experts.gate_up_proj"][e], r.t[moe + "experts.down_proj"][e])
+
+    y = mixture(h, softmax(r.linear(h, moe + "router")), 0.0, r.c["num_experts_per_tok"], expert)
+    if shared + "input_linear.weight" in r.t:
+        y = y + both(h, r.t[shared + "input_linear.weight"], r.t[shared + "output_linear.weight"])
+    return y
 
 
 _SIZES: dict[str, Any] = {
@@ -47,12 +67,22 @@ ROWS = FamilyRows(
             "layer_types": ["sliding_attention", "full_attention", "full_attention"],
             "layer_rope_theta": [2e5, 0, 2e5],
         },
+        "granitemoe-swa": {
+            **_SIZES, "architectures": [EXPERTS], "num_hidden_layers": 3, "num_attention_heads": 6,
+            "num_key_value_heads": 2, "num_local_experts": 7, "num_experts_per_tok": 3, "intermediate_size": 64,
+            "shared_intermediate_size": 48, "rms_norm_eps": 1e-6,
+        },
+        "granitemoe-swa-alone": {
+            **_SIZES, "architectures": [EXPERTS], "num_hidden_layers": 2, "num_attention_heads": 3,
+            "num_key_value_heads": 1, "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32,
+            "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+        },
     },
-    repeated=("granite-swa-order",),
-    twins={NAME: granite_swa},
+    repeated=("granite-swa-order", "granitemoe-swa-alone"),
+    twins={NAME: granite_swa, EXPERTS: granite_swa},
     defaults={NAME: {"rms_norm_eps": 1e-5}},
-    model_types={NAME: "granite_swa"},
-    converted={"granite-swa": {"model_type": "granite_swa"}},
+    model_types={NAME: "granite_swa", EXPERTS: "granitemoe_swa"},
+    converted={"granite-swa": {"model_type": "granite_swa"}, "granitemoe-swa": {"model_type": "granitemoe_swa"}},
     errors=(
         ("granite-swa", {"layer_rope_theta": [1e4, 2e4, 0, 0, 0]}, UnsupportedError, "2 numbers besides 0"),
         ("granite-swa", {"layer_rope_theta": [1e4]}, CheckpointError, "5 numbers, 0 for a layer without RoPE"),
