@@ -38,7 +38,6 @@ class LongcatFlash(Decoder):
     without_effect: ClassVar[Mapping[str, str]] = {
         "head_dim": "parts of a head have sizes of their own",
         "qk_head_dim": "the sum of its parts",
-        "output_router_logits": "only training",
         "router_dtype": "only how it is computed: here sums are f32",
         "num_nextn_predict_layers": "only layers that guess tokens ahead, which are left out",
     }
