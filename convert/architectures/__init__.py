@@ -13,8 +13,8 @@ from .cohere2 import Cohere2, CohereCompass
 from .command_r import CommandR
 from .deepseek import DeepSeek
 from .deepseek2 import DeepSeekV2, DeepSeekV3, Glm4MoeLite, Youtu
-from .deepseek32 import DeepSeekV32
 from .deepseek4 import DeepSeekV4
+from .deepseek32 import DeepSeekV32
 from .dots1 import Dots1
 from .embedding_gemma import EmbeddingGemma
 from .ernie4_5 import Ernie45, Ernie45Moe
@@ -75,9 +75,9 @@ from .phimoe import PhiMoe
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen2VL, Qwen3, Qwen3Classifier, Qwen3Moe, Qwen3VL
 from .qwen2moe import Qwen2Moe
-from .qwen35 import Qwen35, Qwen35Moe
 from .qwen3next import Qwen3Next
 from .qwen4exp import Qwen4Exp
+from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
 from .rwkv4 import Rwkv4, Rwkv5
