@@ -17,7 +17,8 @@ from .glm5_next import read_choosing
 
 @dataclass(frozen=True)
 class GlmDsa(DeepSeekV32):
-    """One model. full: per layer, whether it chooses tokens itself or sees those of the last layer that does."""
+    """One model. full: per layer, whether it chooses tokens itself; otherwise it sees the choice of the last
+    layer that does."""
 
     arch = "glm-dsa"
     architectures: ClassVar[tuple[str, ...]] = ("GlmMoeDsaForCausalLM",)

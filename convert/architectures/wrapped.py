@@ -137,7 +137,7 @@ def _paddleocr(config: Config) -> dict[str, Any]:
 
 
 def _ernie_vl(config: Config) -> dict[str, Any]:
-    """Of two values the first counts in texts, the second in pictures."""
+    """A field with two values: the first counts in texts, the second in pictures."""
     made = {
         key: value[0] if isinstance(value := config.get(key), list) and value else value
         for key in _PAIRS

@@ -60,7 +60,7 @@ class BankedResidual(OnStreams):
     norm    the tensor of the norm before the layer
     score   the tensor whose products with the normalized streams are their scores; "": there are no banks yet
     behind  whether it is a later sublayer of the same layer: the first one has filled the bank
-    place   number of its layer among those that share banks; -1: `block`
+    place   number of its layer among the layers that share banks; -1: `block`
     """
 
     layer: Layer

@@ -53,7 +53,7 @@ class LoopedStreams(BankedStreams):
 
 @dataclass
 class LoopedResidual(BankedResidual):
-    """A layer of a later pass. What it reads is mixed with messages: x = (1 - tanh(F g)) x + tanh(G g) message, with
+    """A layer of a later pass. Its input is mixed with messages: x = (1 - tanh(F g)) x + tanh(G g) message, with
     g = D [norm(x), norm(message)]. Tensors: msg_`name`_{score,down,forget,gain}, and a message is the mix of the rows
     that the pass before has left, by `score`.
 
@@ -94,7 +94,7 @@ class LoopedResidual(BankedResidual):
         return x.columns(number * self.banks.n_embd, count * self.banks.n_embd)
 
     def _restart(self, b: Builder, x: Rows) -> None:
-        """Move what the pass before leaves behind the banks; the stream becomes that before the first pass."""
+        """Move the stream of the previous pass after the banks; it becomes the stream before the first pass."""
         bank, sent = 1 + self.banks.filled(self.loop.first), self.loop.sent(self.banks)
         target = 1 + self.banks.count
         moves = [(bank + 1 + i, target + i) for i in range(sent - 1)] + [(0, target + sent - 1), (bank, 0)]
