@@ -64,6 +64,7 @@ from .mistral3 import Mistral3
 from .mistral4 import Mistral4
 from .modern_bert import ModernBert, ModernBertClassifier
 from .muse_glimmer import MuseGlimmer
+from .nanochat import NanoChat
 from .nemotron import Jais2, Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe, NemotronHPuzzle
 from .olmo import FlexOlmo, Olmo2, Olmo3, Olmoe
@@ -101,11 +102,11 @@ FAMILIES: tuple[type[Family], ...] = (
     HyperClovaX, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna,
     LaraMini, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash,
     LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3,
-    Mistral4, Mixtral, Mobius, ModernBert, ModernBertClassifier, MuseGlimmer, Nemotron, NemotronH, NemotronHMoe,
-    NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe,
-    Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp, RecurrentGemma, Roberta,
-    RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe, SeedOss, SmolLM3, SmolVlm,
-    SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
+    Mistral4, Mixtral, Mobius, ModernBert, ModernBertClassifier, MuseGlimmer, NanoChat, Nemotron, NemotronH,
+    NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
+    Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
+    RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe,
+    SeedOss, SmolLM3, SmolVlm, SolarOpen, StableLm, StarCoder2, VaultGemma, Xlstm, Youtu, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

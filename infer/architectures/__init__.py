@@ -84,6 +84,7 @@ _HOMES = {
     "mistral3": "mistral3.Mistral3",
     "muse-glimmer": "muse_glimmer.MuseGlimmer",
     "mistral4": "mistral4.Mistral4",
+    "nanochat": "nanochat.NanoChat",
     "nemotron": "nemotron.Nemotron",
     "nemotron_h": "nemotron_h.NemotronH",
     "nemotron_h_moe": "nemotron_h.NemotronHMoe",
