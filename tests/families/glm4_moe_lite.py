@@ -27,7 +27,6 @@ ROWS = FamilyRows(
     twins={NAME: deepseek},
     defaults={NAME: {"rms_norm_eps": 1e-5, "routed_scaling_factor": 1.8, "n_group": 1, "topk_group": 1}},
     model_types={NAME: "glm4_moe_lite"},
-    converted={"glm4-moe-lite": {"model_type": "glm4_moe_lite", "scoring_func": "sigmoid"}},
     errors=(
         ("glm4-moe-lite", {"rope_interleave": False}, UnsupportedError, "rope_interleave = false"),
         ("glm4-moe-lite", {"mlp_layer_types": ["sparse", "dense", "sparse"]}, CheckpointError, "layers without exp"),
