@@ -34,6 +34,7 @@ from .ubatch import Control, Segment
 # upper bounds: bytes of the programs for DEFAULT_UBATCH tokens, and more bytes per token of the context
 SURELY, SURELY_PER_TOKEN = 2 << 30, 4096
 QUICK_BYTES = 1 << 33  # with fewer bytes of weights a pass of one token ends so soon that Ctrl-C can wait
+QUICK_STEP = 16  # sequences, of which such a pass may have a token each
 
 
 class Engine(ModelPrograms):
@@ -202,7 +203,8 @@ class Engine(ModelPrograms):
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
         self.expects_few = self.expects_few or any(s.each for s in segments)
-        moves = self._begin(segments, keep=self._is_long(n_tok))
+        is_long = self._is_long(n_tok, len(segments))
+        moves = self._begin(segments, keep=is_long)
         rows, targets = self._control.fill(segments, moves)
         wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
         with self._whole(moves):
@@ -210,7 +212,7 @@ class Engine(ModelPrograms):
             if any(s.pictures for s in segments):
                 self.picture_passes.fill(segments, moves)
                 body = self._program_with_pictures(n_tok, adapts=adapts)
-            return self._compute(n_tok, rows, targets, wanted, body, adapts=adapts)
+            return self._compute(n_tok, rows, targets, wanted, body, adapts=adapts, stoppable=is_long)
 
     def check_picture(self, shown: Shown) -> None:
         """Raise UsageError if the model cannot read this part of a picture."""
@@ -256,12 +258,12 @@ class Engine(ModelPrograms):
         body: Program | None = None,
         *,
         adapts: bool = False,
+        stoppable: bool,
     ) -> np.ndarray | None:
         """Run the ubatch in the control block; returns the `wanted` result of `rows` (see `run`).
 
-        body: the program, where it is not the usual one; adapts: some tokens have adapters.
+        body: the program, where it is not the usual one; adapts: some tokens have adapters; stoppable: see `Pool.run`.
         """
-        stoppable = self._is_long(n_tok)
         whole = len(rows) == n_tok or not self.keeps_states  # "step" keeps only the states of output tokens
         if body is None and n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head" and whole:
             self._control.want(rows)
@@ -304,16 +306,18 @@ class Engine(ModelPrograms):
         """Run a short program, which cannot be stopped."""
         self._run(program, stoppable=False)
 
-    def _is_long(self, n_tok: int) -> bool:
-        """Whether a run of n_tok tokens takes so long that it must be possible to stop it."""
-        return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= QUICK_BYTES
+    def _is_long(self, n_tok: int, n_seq: int) -> bool:
+        """Whether a run of n_tok tokens of n_seq sequences takes so long that it must be possible to stop it. States of
+        other runs change in place: recurrent states are then read and written once, not copied to other rows."""
+        most = QUICK_STEP if n_tok == n_seq else GEMV_COLUMNS
+        return n_tok > most or self.gguf.nbytes >= QUICK_BYTES
 
     def step(self, slot: int, token: int, applied: Applied = NONE) -> np.ndarray:
         """`run` of one token with its logits, f32 [n_vocab], without the overhead for several tokens.
 
         The Python overhead per token matters: small models spend less than a millisecond on the rest.
         """
-        if applied or self._is_long(1):
+        if applied or self._is_long(1, 1):
             values = self.run([Segment(slot, (token,), (0,), applied=applied)])
             assert values is not None
             row_of_logits: np.ndarray = values[0]
@@ -385,7 +389,8 @@ class Engine(ModelPrograms):
         """Run one ubatch; returns time, bytes and operations, summed by op name."""
         lengths = [(int(self.memory.n_past[s.slot]), len(s.tokens)) for s in segments]
         n_tok = sum(n for _, n in lengths)
-        moves = self._begin(segments, keep=self._is_long(n_tok))
+        is_long = self._is_long(n_tok, len(segments))
+        moves = self._begin(segments, keep=is_long)
         rows, _ = self._control.fill(segments, moves)
         self._control.want(rows)
         totals = OpTimes()
@@ -393,7 +398,7 @@ class Engine(ModelPrograms):
             for part in ["step"] if n_tok <= GEMV_COLUMNS else ["body", "head"]:
                 n = n_tok if part != "head" else len(rows)
                 program, _ = self.program(part, n, profiled=True, adapts=_adapts(segments))
-                for op, seconds in self._timed(program, self._is_long(n_tok)):
+                for op, seconds in self._timed(program, is_long):
                     totals.add(op, seconds, *program.work_of(op, n, lengths))
         return totals.slowest_first()
 

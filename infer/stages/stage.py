@@ -77,14 +77,14 @@ class _Part(Engine):
             for rows in net.entering():
                 rows[:n] = entering[:, at : at + rows.shape[1]]
                 at += rows.shape[1]
-        body, adapts = None, "adapted" in order.control
+        body, adapts, is_long = None, "adapted" in order.control, self._is_long(n, 0)
         if order.pictures is not None:
             self.picture_passes.put(order.pictures)
             body = self._program_with_pictures(n, adapts=adapts)
         if net.is_last:
             rows_wanted = order.rows if order.wanted != "none" else []
-            return self._compute(n, rows_wanted, order.targets, order.wanted, body, adapts=adapts)
-        self._compute(n, [], [], "none", body, adapts=adapts)
+            return self._compute(n, rows_wanted, order.targets, order.wanted, body, adapts=adapts, stoppable=is_long)
+        self._compute(n, [], [], "none", body, adapts=adapts, stoppable=is_long)
         return np.concatenate([rows[:n] for rows in net.leaving()], axis=1)
 
 
