@@ -58,6 +58,7 @@ from .mamba import Mamba
 from .mamba2 import Mamba2
 from .mellum import Mellum
 from .minicpm import MiniCpm, MiniCpmSala
+from .minicpm3 import MiniCpm3
 from .minimax import MiniMax
 from .minimax_m2 import MiniMaxM2
 from .mistral3 import Mistral3
@@ -101,8 +102,8 @@ FAMILIES: tuple[type[Family], ...] = (
     Granite4Vision, GraniteHybrid, GraniteMoe, GraniteMoeSwa, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3,
     HyperClovaX, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna,
     LaraMini, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash,
-    LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral, Mistral3,
-    Mistral4, Mixtral, Mobius, ModernBert, ModernBertClassifier, MuseGlimmer, NanoChat, Nemotron, NemotronH,
+    LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpm3, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral,
+    Mistral3, Mistral4, Mixtral, Mobius, ModernBert, ModernBertClassifier, MuseGlimmer, NanoChat, Nemotron, NemotronH,
     NemotronHMoe, NemotronHPuzzle, Olmo2, Olmo3, OlmoHybrid, Olmoe, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2,
     Qwen2, Qwen2Moe, Qwen2VL, Qwen3, Qwen35, Qwen35Moe, Qwen3Classifier, Qwen3Moe, Qwen3Next, Qwen3VL, Qwen4Exp,
     RecurrentGemma, Roberta, RobertaClassifier, Rwkv4, Rwkv5, Rwkv6, Rwkv6Qwen2, Rwkv7, Rwkv7a, Rwkv7b, SarvamMoe,

@@ -59,8 +59,8 @@ class Latent(Keyed):
             yield TensorBlock(f"{name}.{2 * h}", (h * step, 0), (self.d_nope, self.rank))
             yield TensorBlock(f"{name}.{2 * h + 1}", (h * step + self.d_nope, 0), (self.d_value, self.rank))
 
-    def rows(self, hf: str, blk: str, n: int, n_head: int, out: str) -> Iterator[Row]:
-        """The tensors of one layer, whose input has n values."""
+    def rows(self, hf: str, blk: str, n: int, n_head: int, out: str, *, whole: bool = False) -> Iterator[Row]:
+        """The tensors of one layer, whose input has n values. whole: kv_b_proj is one tensor."""
         if self.q_rank:
             yield row(hf + "q_a_proj.weight", blk + "attn_q_a.weight", self.q_rank, n)
             yield row(hf + "q_a_layernorm.weight", blk + "attn_q_a_norm.weight", self.q_rank)
@@ -69,7 +69,16 @@ class Latent(Keyed):
             yield row(hf + "q_proj.weight", blk + "attn_q.weight", n_head * self.d_key, n)
         yield row(hf + "kv_a_proj_with_mqa.weight", blk + "attn_kv_a_mqa.weight", self.rank + self.d_rope, n)
         yield row(hf + "kv_a_layernorm.weight", blk + "attn_kv_a_norm.weight", self.rank)
-        both, d_nope, rank = hf + "kv_b_proj.weight", self.d_nope, self.rank
+        both = hf + "kv_b_proj.weight"
+        if whole:
+            yield row(both, blk + "attn_kv_b.weight", n_head * (self.d_nope + self.d_value), self.rank)
+        else:
+            yield from self._up_rows(both, blk, n_head)
+        yield row(hf + out, blk + "attn_output.weight", n, n_head * self.d_value)
+
+    def _up_rows(self, both: str, blk: str, n_head: int) -> Iterator[Row]:
+        """The matrices that make keys and values of latent vectors; of `both`, in `parts`."""
+        d_nope, rank = self.d_nope, self.rank
         yield Row(
             blk + "attn_k_b.weight",
             (n_head, rank, d_nope),
@@ -83,4 +92,3 @@ class Latent(Keyed):
             tuple(f"{both}.{2 * h + 1}" for h in range(n_head)),
             source_shape=(self.d_value, rank),
         )
-        yield row(hf + out, blk + "attn_output.weight", n, n_head * self.d_value)

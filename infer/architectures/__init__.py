@@ -77,6 +77,7 @@ _HOMES = {
     "mamba": "mamba.Mamba",
     "mamba2": "mamba2.Mamba2",
     "minicpm": "minicpm.MiniCpm",
+    "minicpm3": "minicpm3.MiniCpm3",
     "minicpm-sala": "minicpm.MiniCpmSala",
     "mellum": "mellum.Mellum",
     "minimax-01": "minimax.MiniMax",

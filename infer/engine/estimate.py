@@ -128,7 +128,7 @@ class Estimate:
         room = machine.available - self._working(1, False)
         if gguf.nbytes <= room:
             return None
-        stacks = [w for w in weights.matrices if w.n_expert > 1]
+        stacks = [w for w in weights.matrices if w.n_expert > 1 and w.name in weights]
         experts = sum(w.nbytes * w.n_expert for w in stacks)
         n_used = getattr(self._engine.hparams, "n_expert_used", 0)
         used = sum(w.nbytes * min(w.n_expert, n_used) for w in stacks)

@@ -188,8 +188,9 @@ class Network:
 
     def read_by_passes(self) -> list[str]:
         """Names of the matrices that passes read whole, in reading order."""
-        looked_up = self.weights.looked_up
-        names = [matrix.name for matrix in self.weights.matrices if matrix.name not in looked_up]
+        looked_up, stored = self.weights.looked_up, self.weights.gguf.tensors  # layers may have made further matrices
+        matrices = (matrix.name for matrix in self.weights.matrices)
+        names = [name for name in matrices if name in stored and name not in looked_up]
         return names + ([self.output.name] if self.is_last and self.output.name in looked_up else [])
 
     def _block_scale(self, i: int) -> float:

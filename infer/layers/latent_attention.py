@@ -68,13 +68,25 @@ class LatentAttention:
             self.w_q = w.matrix(p + "attn_q.weight", n_q, self.n_embd)
         self.w_kv = w.matrix(p + "attn_kv_a_mqa.weight", self.rank + self.n_rot, self.n_embd)
         self.kv_norm = w.vector(p + "attn_kv_a_norm.weight", self.rank)
-        self.w_kb = w.experts(p + "attn_k_b.weight", self.n_head, self.rank, self.d_nope)
-        self.w_vb = w.experts(p + "attn_v_b.weight", self.n_head, self.d_value, self.rank)
+        if p + "attn_kv_b.weight" in w:
+            self.w_kb, self.w_vb = self._split(w, p)
+        else:
+            self.w_kb = w.experts(p + "attn_k_b.weight", self.n_head, self.rank, self.d_nope)
+            self.w_vb = w.experts(p + "attn_v_b.weight", self.n_head, self.d_value, self.rank)
         if self.gate:
             n_gate = self.n_head * self.d_value if self.gate is Gate.VALUES else self.n_head
             self.w_gate = w.matrix(p + "attn_gate.weight", n_gate, self.n_embd)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
         self._weights = w
+
+    def _split(self, w: Weights, p: str) -> tuple[Weight, Weight]:
+        """The matrices of keys and of values, from one that has rows of both, head by head. Those of keys are
+        transposed, so that quantized ones must be decoded."""
+        rows = self.n_head * (self.d_nope + self.d_value)
+        values, kind = w.plain(p + "attn_kv_b.weight", rows, self.rank)
+        of_heads = values.reshape(self.n_head, -1, self.rank)
+        k, v = of_heads[:, : self.d_nope].swapaxes(1, 2), of_heads[:, self.d_nope :]
+        return w.stack(p + "attn_k_b.weight", k, kind), w.stack(p + "attn_v_b.weight", v, kind)
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return self.latent.memory()

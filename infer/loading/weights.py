@@ -113,6 +113,27 @@ class Weights:
         self.matrices.append(weight)
         return weight
 
+    def plain(self, name: str, rows: int, n: int) -> tuple[np.ndarray, GGMLType]:
+        """A matrix from which a layer makes others, and its type: as stored if that is a float type (16 bits: u16),
+        otherwise decoded."""
+        self._check(name, (rows, n))
+        kind = self.gguf.info(name).type
+        if kind in (GGMLType.F16, GGMLType.BF16):
+            return self.gguf.raw(name).view("<u2"), kind
+        return self.array(name, rows, n), GGMLType.F32
+
+    def stack(self, name: str, values: np.ndarray, kind: GGMLType) -> Weight:
+        """A stack of matrices [n_expert, rows, n] that a layer has made of values of `plain`."""
+        n_expert, rows, n = values.shape
+        padded, size = round_up(n, 16), values.itemsize
+        raw = aligned_empty(n_expert * rows * padded * size)
+        copy = raw.view(values.dtype).reshape(n_expert, rows, padded)
+        copy[:, :, :n], copy[:, :, n:] = values, 0
+        self.nbytes_padded += copy.nbytes
+        weight = Weight(name, kind, rows, padded, raw.ctypes.data, padded * size, n_expert, copy)
+        self.matrices.append(weight)
+        return weight
+
     def _rotation(self, name: str, n: int) -> RowRotation | None:
         """The rotation of a matrix with rows of n values."""
         rotation = self.rotation

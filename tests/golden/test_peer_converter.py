@@ -126,7 +126,7 @@ REASONS = [
     ("phimoe", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("arcee|nemotron$", r"\w+\.attention\.(key|value)_length", 0, "there always; readers take the quotient anyway"),
     (
-        "-(nemotron|minicpm)$",
+        "-(nemotron|minicpm3?)$",
         r"tokenizer\.ggml\.(bos|eos|unknown|padding)_token_id",
         0,
         "there fixed, or of absent settings",
@@ -138,6 +138,8 @@ REASONS = [
         "of tokenizer.model; there of settings that are not here",
     ),
     ("phimoe", r"hybrid\.expert_router_jitter", 0, "no key of llama.cpp's: there is no sparse mixer"),
+    ("minicpm3", r"minicpm3\.residual_scale", 0, "there made of the number of layers, which may be of a pruned file"),
+    ("minicpm3", r"hybrid\.attention\.latent_norm_rms_epsilon", 0, "no key of llama.cpp's: there that of others"),
     ("-nemotron$", r"nemotron\.attention\.layer_norm_rms_epsilon", 0, "there that of other norms, too"),
     ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
@@ -283,7 +285,7 @@ def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Pa
         shutil.copyfile(file, checkpoint / file.name)
     if name.startswith("gemma4"):
         _write_gemma_tokenizer(checkpoint, shared / "gemma4")
-    if name in ("phimoe", "nemotron", "gemma", "minicpm"):  # it reads only tokenizer.model for these
+    if name in ("phimoe", "nemotron", "gemma", "minicpm", "minicpm3"):  # it reads only tokenizer.model for these
         for file in checkpoint.glob("*token*"):
             file.unlink()
         shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
