@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,18 @@ class Served:
         code = self.process.wait(WAIT)
         assert code == (0 if number == signal.SIGTERM else -number), self.log
         assert "Traceback" not in self.log, self.log
+        while number == signal.SIGKILL and not self.is_free():  # the command dies after its client (command_server.py)
+            time.sleep(0.01)
         return self.log
+
+    def is_free(self) -> bool:
+        """Whether no process uses the folder of states."""
+        with (self.folder / "states" / "lock").open("rb") as lock:
+            try:
+                flock(lock, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     def states(self) -> list[Path]:
         return list((self.folder / "states").rglob("*.state"))
