@@ -19,7 +19,7 @@ def text_model(
     config: Config,
     tensors: Mapping[str, StoredTensor],
 ) -> tuple[Config, Mapping[str, StoredTensor], list[str]]:
-    """The config and tensors of the text model, and notes on what is left out. Without a wrapper: as they were."""
+    """The config and tensors of the text model, and notes on the parts left out. Without a wrapper: unchanged."""
     wrapper = WRAPPERS.get(architecture)
     if wrapper is None:
         return config, tensors, []

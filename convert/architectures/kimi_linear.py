@@ -174,8 +174,8 @@ class KimiLinear(Decoder):
 def delta_rows(
     hf: str, blk: str, n: int, n_head: int, d: int, taps: int, gates: Iterable[Row], out: str = "o_proj.weight"
 ) -> Iterator[Row]:
-    """The tensors of a layer with the delta rule. gates: those of its decay and gate; out: the checkpoint's name of the
-    last matrix."""
+    """The tensors of a layer with the delta rule. gates: tensors of its decay and gate; out: name of the last
+    matrix in the checkpoint."""
     n_inner = n_head * d
     for part in "qkv":
         yield row(f"{hf}{part}_proj.weight", f"{blk}attn_{part}.weight", n_inner, n)

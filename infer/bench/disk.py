@@ -4,6 +4,7 @@ import os
 import random
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ..loading.page_cache import is_held
@@ -14,7 +15,7 @@ SECONDS = 0.25
 
 
 def read_rate(path: Path) -> float | None:
-    """Bytes per second; None: the system does not tell which pages are in memory, or all are."""
+    """Bytes per second; None: the system does not tell which pages are in memory, all are, or the disk fails."""
     if not hasattr(os, "RWF_NOWAIT"):
         return None
     places = list(range(0, path.stat().st_size - BLOCK, BLOCK))
@@ -37,8 +38,12 @@ def read_rate(path: Path) -> float | None:
             with lock:
                 n_read += done
 
+    def tried() -> None:
+        with suppress(OSError):
+            work()
+
     try:
-        threads = [threading.Thread(target=work) for _ in range(N_THREADS)]
+        threads = [threading.Thread(target=tried) for _ in range(N_THREADS)]
         for thread in threads:
             thread.start()
         for thread in threads:

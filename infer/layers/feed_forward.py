@@ -2,6 +2,7 @@
 kinds."""
 
 from dataclasses import dataclass, field
+from mmap import PAGESIZE
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -272,7 +273,10 @@ class MixtureOfExperts:
             x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent.name}_down"), self.latent_bias[0])
         for part, w in [*reversed(self.w_in.items()), ("down", self.w_down)]:
             if w.fetched:
-                b.op(fetch_experts, name=f"fetch_{part}", groups=groups, w=w.address, expert_stride=w.expert_stride)
+                b.op(
+                    fetch_experts, name=f"fetch_{part}", groups=groups, w=w.address, expert_stride=w.expert_stride,
+                    page=PAGESIZE,
+                )  # fmt: skip
         gathered = Columns(groups, n_slots, source, source, few=few)
         hidden = self._hidden(b, x, gathered, total, (slots, weights))
         down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, of=source, few=few))

@@ -80,8 +80,8 @@ class LatentAttention:
         self._weights = w
 
     def _split(self, w: Weights, p: str) -> tuple[Weight, Weight]:
-        """The matrices of keys and of values, from one that has rows of both, head by head. Those of keys are
-        transposed, so that quantized ones must be decoded."""
+        """The matrices of keys and of values, from one that has rows of both, head by head. The
+        matrices of keys are transposed; quantized ones are decoded for that."""
         rows = self.n_head * (self.d_nope + self.d_value)
         values, kind = w.plain(p + "attn_kv_b.weight", rows, self.rank)
         of_heads = values.reshape(self.n_head, -1, self.rank)

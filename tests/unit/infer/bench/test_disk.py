@@ -28,3 +28,15 @@ def test_only_blocks_that_are_not_held_count(n_held: int, tmp_path: Path, monkey
     rate = disk.read_rate(path)
     assert sorted(read) == [i * disk.BLOCK for i in range(n_held, N_BLOCKS - 1)]
     assert rate is None if N_BLOCKS - 1 - n_held < 4 * disk.N_THREADS else rate is not None and rate > 0
+
+
+def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(N_BLOCKS * disk.BLOCK))
+
+    def fails(fd: int, buffers: list[bytearray], at: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(disk, "is_held", lambda fd, at: False)
+    monkeypatch.setattr(os, "preadv", fails)
+    assert disk.read_rate(path) is None

@@ -40,7 +40,7 @@ def test_used_experts_are_read(tmp_path: Path, stride: int) -> None:
         if held(begin, n_pages):
             pytest.skip("this file system keeps its files in memory")
         groups = np.array([len(USED), *(word for e in USED for word in (e, 0, 1)), 8, 0, 1], np.int64)
-        run(fetch_experts, record(fetch_experts, groups=groups, w=begin + FIRST, expert_stride=stride), 2)
+        run(fetch_experts, record(fetch_experts, groups=groups, w=begin + FIRST, expert_stride=stride, page=PAGE), 2)
         ends = [(FIRST + e * stride, FIRST + (e + 1) * stride - 1) for e in USED]
         needed = {page for first, last in ends for page in range(first // PAGE, last // PAGE + 1)}
         while not needed <= (found := held(begin, n_pages)):  # the test's timeout ends it
