@@ -25,7 +25,7 @@ from ..emit.emitter import atomic_add, emit, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Float, Int
 from .attention_codes import make_code_scores, make_code_values
 from .attention_codes import round_queries as round_queries_to_bytes
-from .attention_latent import left_packed, make_latent_scores, make_latent_values, make_unpack_keys
+from .attention_latent import left_packed, make_few_values, make_latent_scores, make_latent_values, make_unpack_keys
 from .attention_products import (
     make_direct_scores,
     make_direct_values,
@@ -186,6 +186,7 @@ lean = no_bias
 IN_REGISTERS = 32  # up to this many rows, keys and values are converted in registers; with more, unpacked to scratch
 direct_scores, direct_values = make_direct_scores(F32_KV), make_direct_values(F32_KV, F32_KV)
 unpack = make_unpack(F32_KV, F32_KV)
+LATENT = False  # whether the values are parts of the keys
 EIGHTH, SCALES, V_EIGHTH, V_SCALES = F32_KV.eighth, F32_KV.group, F32_KV.eighth, F32_KV.group
 
 
@@ -227,7 +228,8 @@ def attention(  # noqa: C901  one loop nest
     """
     n_tok = ldi(ctl)
     mine = scratch + tid * scratch_bytes
-    row, vrow = row_size(d_head, EIGHTH, SCALES), row_size(d_value, V_EIGHTH, V_SCALES)
+    row = row_size(d_head, EIGHTH, SCALES)
+    vrow = row if LATENT else row_size(d_value, V_EIGHTH, V_SCALES)
     factor, limit = scale * _LOG2E if cap == 0 else scale / cap, cap * _LOG2E
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if window <= 0:
@@ -267,7 +269,8 @@ def attention(  # noqa: C901  one loop nest
                     mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, own, sinks, ldstates, k_block
                 )
                 round_queries(mine, n_row, d_head)
-            k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
+            k, pages = keys + h_kv * PAGE * row, table + s * table_stride
+            v = k if LATENT else values + h_kv * PAGE * vrow
             for c in range(c0, c1):
                 begin_chunk(mine, n_pad, d_head)
                 b1 = min(final + 1, (c + 1) * CHUNK)
@@ -323,9 +326,10 @@ def attention_merge(
             leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value, v_block)
 
 
-# Latent attention always unpacks, however few the rows: its values must be transposed out of the keys, and a tile holds
-# all heads. The second-level cache of processors with AVX-512 has room for whole blocks.
-_BLOCKS = LANES == 16
+# Latent attention with 8 lanes always unpacks, a part at a time: values must be transposed out of the keys, and a tile
+# holds all heads. 16 lanes have registers to transpose in, and a second-level cache with room for unpacked blocks.
+_WIDE = LANES == 16
+_LATENT_ROWS = 64  # up to this many rows, transposing in registers is faster
 
 
 @cache
@@ -339,13 +343,14 @@ def attention_kernel(
         return variant(
             attention,
             f"latent_attention_{keys.name}",
-            IN_REGISTERS=0,
+            LATENT=True,
+            IN_REGISTERS=_LATENT_ROWS if _WIDE else 0,
             WIDE_HEAD=1 << 20,  # tiles are whole
-            unpack=make_unpack_keys(keys) if _BLOCKS else left_packed,
-            unpacked_scores=unpacked_scores if _BLOCKS else make_latent_scores(keys),
-            unpacked_values=unpacked_values if _BLOCKS else make_latent_values(keys),
-            V_EIGHTH=keys.eighth,
-            V_SCALES=keys.group,
+            direct_scores=make_direct_scores(keys),
+            direct_values=make_few_values(keys),
+            unpack=make_unpack_keys(keys) if _WIDE else left_packed,
+            unpacked_scores=unpacked_scores if _WIDE else make_latent_scores(keys),
+            unpacked_values=unpacked_values if _WIDE else make_latent_values(keys),
             **sizes,
         )
     name = keys.name if keys is values else f"{keys.name}_{values.name}"

@@ -121,12 +121,12 @@ def make_direct_scores(keys: KVType) -> Any:
         """
         write = lambda e, *given: _scores(e, keys, *given)
         take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write)
-        _few_rows(e, n_row, take)
+        few_rows(e, n_row, take)
 
     return direct_scores
 
 
-def _few_rows(e: Emitter, n_row: Value, take: Callable[[int, Value], None]) -> None:
+def few_rows(e: Emitter, n_row: Value, take: Callable[[int, Value], None]) -> None:
     """Call take(rows, r) for all rows: DIRECT at a time, then once for the rest, with the least of GROUPS_OF that is
     enough. The last of these rows may have no query."""
     b = e.b
@@ -295,7 +295,7 @@ def make_direct_values(keys: KVType, values: KVType) -> Any:
             if n > 1:
                 e.loop(v_pad, columns(rows, r, 1), start=whole, step=16)
 
-        _few_rows(e, n_row, take)
+        few_rows(e, n_row, take)
 
     return direct_values
 

@@ -216,22 +216,37 @@ class Emitter(ElementaryFunctions):
             total = self.b.fadd(total, self.lane(four, i))
         return total
 
-    # --- 8x8 transposition ---
-    def transpose8(self, rows: Sequence[Value]) -> list[Value]:
-        """8 vectors of 8 32-bit lanes -> 8 vectors, lane i of vector j = lane j of vector i."""
+    # --- transposition ---
+    def transpose(self, rows: Sequence[Value]) -> list[Value]:
+        """8 or 16 vectors of as many 32-bit lanes -> as many vectors, lane i of vector j = lane j of vector i."""
+        n = len(rows)
+        lanes = range(0, n, 4)
 
-        def zip_(a: Value, b: Value, mask: list[int]) -> Value:
-            return self.shuffle(a, mask, b)
+        def merged(pair: Sequence[Value], picks: Sequence[Sequence[int]]) -> list[Value]:
+            """For each of `picks`, lanes of 32 bits from every 128 bits of the first, and from n on of the second."""
+            return [self.shuffle(pair[0], [at + lane for lane in lanes for at in pick], pair[1]) for pick in picks]
 
-        lo, hi = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
-        t = [zip_(rows[i], rows[i + 1], m) for i in range(0, 8, 2) for m in (lo, hi)]
-        lo2, hi2 = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
-        u = []
-        for g in (0, 4):
+        columns: list[list[Value]] = [[] for _ in range(4)]  # column j of 128 bits, 4 rows at a time
+        for i in range(0, n, 4):
+            first, second = (merged(rows[i + k : i + k + 2], ([0, n, 1, n + 1], [2, n + 2, 3, n + 3])) for k in (0, 2))
             for k in (0, 1):
-                u += [zip_(t[g + k], t[g + k + 2], lo2), zip_(t[g + k], t[g + k + 2], hi2)]
-        lo3, hi3 = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
-        return [zip_(u[k], u[k + 4], lo3) for k in range(4)] + [zip_(u[k], u[k + 4], hi3) for k in range(4)]
+                pair = merged((first[k], second[k]), ([0, 1, n, n + 1], [2, 3, n + 2, n + 3]))
+                columns[2 * k].append(pair[0])
+                columns[2 * k + 1].append(pair[1])
+        quarters = [self._transpose_quarters(parts) for parts in columns]
+        return [quarters[j][lane] for lane in range(n // 4) for j in range(4)]
+
+    def _transpose_quarters(self, rows: Sequence[Value]) -> list[Value]:
+        """2 or 4 vectors of as many parts of 128 bits -> as many vectors, part i of vector j = part j of vector i."""
+        n = len(rows)
+
+        def picked(pair: Sequence[Value], parts: Sequence[int]) -> Value:
+            return self.shuffle(pair[0], [4 * part + i for part in parts for i in range(4)], pair[1])
+
+        if n == 2:
+            return [picked(rows, (k, 2 + k)) for k in (0, 1)]
+        halves = [[picked(rows[i : i + 2], (k, k + 1, 4 + k, 5 + k)) for i in (0, 2)] for k in (0, 2)]
+        return [picked(half, (k, 2 + k, 4 + k, 6 + k)) for half in halves for k in (0, 1)]
 
 
 class Piece:

@@ -36,7 +36,7 @@ def _store8(e, source, line, y, ldy):
     """Transpose 8 rows x 8 columns of the tile's output to 8 rows of y."""
     b = e.b
     vectors = [e.load(V8F, source, b.mul(line, const(I64, r))) for r in range(8)]
-    for j, v in enumerate(e.transpose8(vectors)):
+    for j, v in enumerate(e.transpose(vectors)):
         e.store(v, y, b.mul(ldy, const(I64, j)))
 
 

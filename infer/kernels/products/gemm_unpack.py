@@ -96,7 +96,7 @@ def make_float_unpack(kind: GGMLType):  # noqa: C901  its kernel counts, too
         def transposed(vectors: list[Value], turn: Value) -> None:
             """Store 8 vectors of 16 elements as numbers turn .. turn + 7 of the 16 chains."""
             for h in (0, 8):
-                for j, v in enumerate(e.transpose8([e.part(v, h, 8) for v in vectors])):
+                for j, v in enumerate(e.transpose([e.part(v, h, 8) for v in vectors])):
                     e.store(v, out, b.add(b.mul(chain_stride, const(I64, h + j)), b.shl(turn, const(I64, 2))))
 
         batch = max(1, 128 // block.weights)  # blocks that make whole groups of 8 vectors

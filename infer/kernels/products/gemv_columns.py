@@ -53,7 +53,7 @@ class LaneSums:
         """The codes of eight groups, 8 x <32 x i8>, sorted by dwords."""
         b = self.e.b
         codes = [b.add(c, const(V32I8, self.added)) for c in g.codes] if self.added else g.codes
-        return [b.bitcast(v, V32I8) for v in self.e.transpose8([b.bitcast(c, V8I) for c in codes])]
+        return [b.bitcast(v, V32I8) for v in self.e.transpose([b.bitcast(c, V8I) for c in codes])]
 
     def isums(self, weights: list[Value], subs: Value | None, x: Value, first: Value) -> Value:
         """<8 x i32>: the integer sums, still including `bias` times the sub-weighted sums of x."""

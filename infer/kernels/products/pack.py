@@ -52,7 +52,7 @@ def _float_tile(e, rows, out, cols, k0, k1, K):
         vectors = [e.load(V8F, s, b.shl(k, const(I64, 2))) for s in sources]
         chain = b.and_(k, const(I64, 15))
         turn = b.lshr(k, const(I64, 4))
-        for j, v in enumerate(e.transpose8(vectors)):
+        for j, v in enumerate(e.transpose(vectors)):
             place = b.add(b.mul(b.add(chain, const(I64, j)), per_chain), turn)
             e.store(v, out, b.mul(place, line))
 

@@ -131,7 +131,7 @@ def make_int_column(form: str):
             if form == "columns":
                 with b.if_else(b.icmp_signed("!=", is_sorted, const(I64, 0))) as (by_dwords, as_they_are):
                     with by_dwords:
-                        put(e.transpose8(dwords))
+                        put(e.transpose(dwords))
                     with as_they_are:
                         put(dwords)
             elif form == "qwords":
@@ -142,7 +142,7 @@ def make_int_column(form: str):
                     with as_they_are:
                         put(dwords)
             else:
-                put(dwords if form == "column" else e.transpose8(dwords))
+                put(dwords if form == "column" else e.transpose(dwords))
             quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
             e.store(d, x_d, o)
             e.store(_half_sums(e, quads), x_sum, o)
@@ -203,7 +203,7 @@ def make_int_tile(form: str, isa: ISA | None = None):
             for h in (0, 1):
                 if form == "s16":
                     packed = [as_words(e, q[2 * h : 2 * h + 2]) for q in blocks]
-                    lanes = e.transpose8([v for v, _ in packed])
+                    lanes = e.transpose([v for v, _ in packed])
                     by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
                     for k, v in enumerate(by_step):
                         put(v, base, 8 * h + k)
@@ -212,7 +212,7 @@ def make_int_tile(form: str, isa: ISA | None = None):
                     put(_low_high(e, even, odd), base, steps + 1 + h)
             if form != "s16":
                 packed = [_as_bytes(e, q) for q in blocks]
-                lanes = e.transpose8([v for v, _ in packed])
+                lanes = e.transpose([v for v, _ in packed])
                 by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
                 for k, v in enumerate(by_step):
                     put(v, base, k)

@@ -61,7 +61,7 @@ def make_word_columns(isa: ISA | None = None):
             def words(k: Value, _: list[Value]) -> None:
                 columns = zip(sixteen(k), times, strict=True)
                 packed = [as_words(e, [codes_of(e, v, t, MOST_WORD) for v in some]) for some, t in columns]
-                lanes = e.transpose8([v for v, _ in packed])
+                lanes = e.transpose([v for v, _ in packed])
                 for s in range(8):
                     put(lanes[packed[0][1].index(s)], base, b.add(b.lshr(k, const(I64, 1)), const(I64, s)))
 
