@@ -10,7 +10,7 @@ from .standard_streams import open_missing
 
 def main() -> None:
     """Calls `main.main`. Ctrl-C while modules are loading ends the program as later."""
-    gc.set_threshold(10_000, 10, 10)  # the usual 700 takes 5 % of a start: imports make many objects, and no garbage
+    gc.disable()  # until the command runs: imports make many objects and no garbage, a search takes a tenth of a start
     try:
         open_missing()
         lose_no_interrupt()

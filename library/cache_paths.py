@@ -11,9 +11,9 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
+from hybrid.quant.ggml.installed import installed_version
 from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.user_folders import cache_folder, state_folder
 from hybrid.quant.ggml.vision_names import vision_path
@@ -26,7 +26,7 @@ cache_dir, state_dir = cache_folder, state_folder
 def cache_path(folder: Path) -> Path:
     """<cache>/converted/<name>-<hash of the path>-<hash of names, sizes, times and our version>.gguf"""
     folder = folder.resolve()
-    content = hashlib.sha256(version("hybrid-lm").encode())
+    content = hashlib.sha256(installed_version("hybrid-lm").encode())
     for path in sorted(folder.iterdir()):
         if path.suffix in INPUTS and path.is_file():
             stat = path.stat()

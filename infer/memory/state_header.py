@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError
+from hybrid.quant.ggml.installed import installed_version
 
 VERSION = 3  # the latest: keys and values in a basis of their own, or in types that older versions do not have
 MOVED_VERSION = 2  # with moved tokens
@@ -82,7 +82,7 @@ def encode_header(header: StateHeader, arrays: Sequence[ArrayEntry]) -> bytes:
     """The JSON object of a header, for `parse_header`."""
     return json.dumps(
         {
-            "library": _library(),
+            "library": f"hybrid-lm {installed_version('hybrid-lm')}",
             "model": {"fingerprint": header.fingerprint, "description": header.model},
             "n_tokens": header.n_tokens,
             "extra": dict(header.extra),
@@ -201,10 +201,3 @@ def _check_layout(entries: tuple[ArrayEntry, ...]) -> int:
 def padded(nbytes: int) -> int:
     """`nbytes` rounded up to a multiple of ALIGNMENT."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def _library() -> str:
-    try:
-        return f"hybrid-lm {metadata.version('hybrid-lm')}"
-    except metadata.PackageNotFoundError:
-        return "hybrid-lm"

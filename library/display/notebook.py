@@ -1,6 +1,5 @@
 """A progress bar in a notebook's cell: HTML that is replaced, without widgets."""
 
-import html
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +27,8 @@ class NotebookBar:
 
     def show(self, label: str, done: int, total: int) -> None:
         """Draws `done` of `total`."""
+        from html import escape
+
         now = time.monotonic()
         if done < self._last:  # another stage, with its own total
             self._begun, self._first = now, done
@@ -39,7 +40,7 @@ class NotebookBar:
         share, text = done / total if total else 1.0, self._amount(done, total, rate)
         text += f", {(total - done) / rate:.0f} s left" if rate else ""
         bar = f'<progress value="{share:.4f}" max="1" style="width: 24em; vertical-align: middle"></progress>'
-        self._display(f"{html.escape(label)} {bar} {html.escape(text)}", f"{label} {share:.0%} {text}")
+        self._display(f"{escape(label)} {bar} {escape(text)}", f"{label} {share:.0%} {text}")
 
     def stop(self) -> None:
         if self._cell is not None:

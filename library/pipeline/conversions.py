@@ -8,10 +8,10 @@ import hashlib
 import json
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
+from hybrid.quant.ggml.installed import installed_version
 from hybrid.quant.ggml.types import FileType
 
 from .. import cache_paths
@@ -30,7 +30,7 @@ def folder() -> Path:
 
 def path(repository: str, commit: str, kind: FileType | None) -> Path:
     """The path for the conversion of a commit to this type, which need not exist."""
-    ours = hashlib.sha256(version("hybrid-lm").encode()).hexdigest()[:8]
+    ours = hashlib.sha256(installed_version("hybrid-lm").encode()).hexdigest()[:8]
     name = f"{repository.replace('/', '--')}-{commit[:12]}-{ours}-{kind.name if kind is not None else OWN}.gguf"
     return folder() / name
 

@@ -8,7 +8,6 @@ Letters may be in upper or lower case, as in llama-gguf-split; `size_text` print
 """
 
 import re
-from fractions import Fraction
 
 from .errors import UsageError, shown
 
@@ -24,7 +23,8 @@ def parse_size(text: str, name: str) -> int:
     if match is not None and len(text) < 100:
         unit = 1024 if match[3] else 1000
         power = " kmgt".index(match[2].lower()) if match[2] else 0
-        nbytes = int(Fraction(match[1]) * unit**power)
+        whole, _, tenths = match[1].partition(".")
+        nbytes: int = int(whole + tenths) * unit**power // 10 ** len(tenths)
         if nbytes <= _MOST:
             return nbytes
     raise UsageError(f"{name} {shown(text)}: expected a size like 900M, 2G or 1.5GiB ({UNITS}).")

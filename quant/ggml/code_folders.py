@@ -7,9 +7,9 @@ import hashlib
 import os
 import stat
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
+from .installed import installed_version
 from .user_folders import cache_folder
 
 ENCODERS = "encoders"
@@ -24,7 +24,7 @@ def encoder_folder() -> Path:
 def _digest() -> str:
     """Digest of the sources of this package, numba and LLVM."""
     here = Path(__file__).parent
-    key = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
+    key = hashlib.sha256(f"{installed_version('numba')} {installed_version('llvmlite')}".encode())
     for path in sorted(here.rglob("*.py")):
         key.update(f"\0{path.relative_to(here)}\0".encode())
         key.update(path.read_bytes())

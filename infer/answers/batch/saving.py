@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
+from hybrid.quant.ggml.installed import installed_version
 
 from ...faults import SidePath
 from ...kernels.emit.isa import host
@@ -67,7 +67,7 @@ def model_key(model: LoadedModel) -> bytes:
     described = model.memory.attention.described()
     basis = [] if described is None else [json.dumps(described)]
     return key_of(
-        model.file.fingerprint, model.kv_type, *basis, model.precision, host().name, metadata.version("hybrid-lm")
+        model.file.fingerprint, model.kv_type, *basis, model.precision, host().name, installed_version("hybrid-lm")
     )
 
 

@@ -19,7 +19,6 @@ import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +26,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from hybrid.quant.ggml.code_folders import ENCODERS, encoder_folder, make, trouble
+from hybrid.quant.ggml.installed import installed_version
 from hybrid.quant.ggml.replacing import Replacement
 from hybrid.quant.ggml.user_folders import cache_folder, former_cache_folders
 
@@ -81,17 +81,13 @@ class CacheFolder:
 @cache
 def owner() -> Owner:
     """This version on this CPU."""
-    try:
-        ours = version("hybrid-lm")
-    except PackageNotFoundError:
-        ours = "unknown"
     return Owner(
-        ours,
+        installed_version("hybrid-lm"),
         cpu_target(),
         host().name,
         tuple(sorted(cpu_features())),
         llvm.get_process_triple(),
-        version("numba"),
+        installed_version("numba"),
         llvmlite.__version__,
     )
 

@@ -15,8 +15,9 @@ from pathlib import Path
 _PACKAGE = __name__.rsplit(".", 2)[0]
 _TOP = _PACKAGE.partition(".")[0]
 _ROOT = Path(__file__).parents[_PACKAGE.count(".") + 1]
-# also imports within functions; names are listed in parentheses or up to the end of the line
-_IMPORT = re.compile(rb"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+# Also imports within functions; names are listed in parentheses or up to the end of the line. The pattern begins with a
+# letter, which `re` finds faster than the beginning of a line.
+_IMPORT = re.compile(rb"from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)")
 
 
 def _path(module: str) -> Path | None:
@@ -39,27 +40,29 @@ def _imports(source: bytes, package: str) -> Iterator[str]:
         yield from (f"{base}.{word.decode()}" for word in re.findall(rb"\w+", names))
 
 
-def _read() -> dict[str, tuple[bytes, tuple[str, ...]]]:
-    """Module name -> (hash, imported names), for every module of the package; also for other modules of ours that these
-    import, with no imports."""
+def _read() -> dict[str, tuple[bytes, bool]]:
+    """Module name -> (source, whether it is a package's `__init__`), for every module of the package."""
     here = Path(__file__).parents[1]
-    sources: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-    outside: set[str] = set()
+    sources: dict[str, tuple[bytes, bool]] = {}
     for path in here.rglob("*.py"):
         parts = path.relative_to(here).with_suffix("").parts
         is_package = parts[-1] == "__init__"
-        module = ".".join([_PACKAGE, *(parts[:-1] if is_package else parts)])
-        source = path.read_bytes()
-        imports = tuple(dict.fromkeys(_imports(source, module if is_package else module.rpartition(".")[0])))
-        sources[module] = hashlib.sha256(source).digest(), imports
-        outside.update(name for name in imports if not name.startswith(_PACKAGE))
-    for name in outside:
-        if (beside := _path(name)) is not None:
-            sources[name] = hashlib.sha256(beside.read_bytes()).digest(), ()
+        sources[".".join([_PACKAGE, *(parts[:-1] if is_package else parts)])] = path.read_bytes(), is_package
     return sources
 
 
 _SOURCES = _read()
+
+
+@cache
+def _known(module: str) -> tuple[bytes, tuple[str, ...]] | None:
+    """The hash of a module's source, and the names it imports if it is in the package; None if it is not ours."""
+    if module in _SOURCES:
+        source, is_package = _SOURCES[module]
+        names = _imports(source, module if is_package else module.rpartition(".")[0])
+        return hashlib.sha256(source).digest(), tuple(dict.fromkeys(names))
+    path = None if module.startswith(_PACKAGE) else _path(module)
+    return None if path is None else (hashlib.sha256(path.read_bytes()).digest(), ())
 
 
 @cache
@@ -76,12 +79,12 @@ def digest(*modules: str) -> str:
         source = Path(file).read_bytes() if file else secrets.token_bytes()
         key.update(source)
         pending += _imports(source, module.rpartition(".")[0])
-    reached: set[str] = set()
+    reached: dict[str, bytes] = {}
     while pending:
         name = pending.pop()
-        if name in _SOURCES and name not in reached:
-            reached.add(name)
-            pending += _SOURCES[name][1]
+        if name not in reached and (found := _known(name)) is not None:
+            reached[name], imported = found
+            pending += imported
     for name in sorted(reached):
-        key.update(_SOURCES[name][0])
+        key.update(reached[name])
     return key.hexdigest()[:16]
