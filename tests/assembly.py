@@ -22,6 +22,7 @@ class Machine:
 
 
 ARM = Machine("aarch64-unknown-linux-gnu", "generic", "+neon,+dotprod")
+ARM_I8MM = Machine(ARM.triple, ARM.cpu, f"{ARM.features},+i8mm")
 
 
 def x86(cpu: str, features: str = "") -> Machine:

@@ -46,12 +46,12 @@ class Emulator:
         self._cpu.hook_add(unicorn.UC_HOOK_MEM_READ_UNMAPPED | unicorn.UC_HOOK_MEM_WRITE_UNMAPPED, self._share)
         self._end = _CODE
         self._known: dict[str, int] = {}
-        module = llvm.parse_assembly(f'target triple = "{TRIPLE}"\n{_RUNTIME}')
-        self._known = self.load(_target().emit_object(module))
+        module = llvm.parse_assembly(f'target triple = "{TRIPLE}"\n{RUNTIME}')
+        self._known = self.load(target().emit_object(module))
 
     def load(self, code: bytes) -> dict[str, int]:
         """Link an object file into the memory; return the addresses of the symbols that it defines."""
-        image, defined = _link(code, self._end, self._known)
+        image, defined = link(code, self._end, self._known)
         size = (len(image) + 4095) // 4096 * 4096
         self._cpu.mem_map(self._end, size)
         self._cpu.mem_write(self._end, bytes(image))
@@ -82,7 +82,7 @@ class Emulator:
 
 
 # LLVM replaces such loops by calls of these functions; volatile prevents that within them.
-_RUNTIME = """
+RUNTIME = """
 define ptr @memset(ptr %p, i32 %v, i64 %n) {
 entry:
   %byte = trunc i32 %v to i8
@@ -123,7 +123,7 @@ _NEVER_CALLED = ("numba_", "NRT_", "Py", "_Py", "syscall", "sched_yield", "log")
 _FROM_SLOT = {311: 275, 312: 286}
 
 
-def _link(code: bytes, base: int, known: dict[str, int]) -> tuple[bytearray, dict[str, int]]:
+def link(code: bytes, base: int, known: dict[str, int]) -> tuple[bytearray, dict[str, int]]:
     """The image of a 64-bit ELF object for address `base`, and the addresses of its symbols.
 
     It may refer to `known` symbols; symbols of _NEVER_CALLED get an address that cannot be called. Only relocations of
@@ -191,30 +191,33 @@ def _relocate(image: bytearray, base: int, place: int, kind: int, value: int) ->
     struct.pack_into("<I", image, place - base, word)
 
 
-def _target() -> Any:
+def target(features: str = FEATURES) -> Any:
+    """LLVM's target machine."""
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
-        cpu="generic", features=FEATURES, opt=3, reloc="static", codemodel="small"
+        cpu="generic", features=features, opt=3, reloc="static", codemodel="small"
     )
 
 
-def object_code(kernel: Any) -> tuple[bytes, str]:
+def object_code(kernel: Any, features: str = FEATURES) -> tuple[bytes, str]:
     """Compile a kernel for aarch64: an object file and the name of its function."""
     from hybrid.infer.kernels.build.compiler import optimized
 
     compiled, symbol = optimized(kernel)
-    target = _target()
+    machine = target(features)
     text = str(compiled)
     lines = [line for line in text.splitlines() if not line.startswith(("target triple", "target datalayout"))]
     module = llvm.parse_assembly("\n".join(lines))
-    module.triple, module.data_layout = TRIPLE, str(target.target_data)
+    module.triple, module.data_layout = TRIPLE, str(machine.target_data)
     module.verify()
-    return target.emit_object(module), symbol
+    return machine.emit_object(module), symbol
 
 
 class _Machine:
     """Holds the emulator of this process."""
 
-    emulator: Emulator | None = None
+    make: Any = Emulator
+    features: str = FEATURES
+    emulator: Any = None
 
 
 # ignores kernels that another version of this file compiled
@@ -226,10 +229,10 @@ def _compile(kernel: Any) -> None:
     removes it like other kernels that are no longer used."""
     from hybrid.infer.kernels.build.object_cache import CompiledObject, read, write
 
-    _Machine.emulator = _Machine.emulator or Emulator()
-    name = f"{_PREFIX}-{kernel.file}"
+    _Machine.emulator = _Machine.emulator or _Machine.make()
+    name = f"{_PREFIX}{_Machine.features.replace('+', '').replace(',', '')}-{kernel.file}"
     if (compiled := read(name)) is None:
-        code, entry = object_code(kernel)
+        code, entry = object_code(kernel, _Machine.features)
         write(name, compiled := CompiledObject(entry, code))
     kernel.use(_Machine.emulator.load(compiled.code)[compiled.symbol], None, from_cache=False)
 
@@ -262,13 +265,15 @@ class Pool:
         pass
 
 
-def install() -> None:
-    """Switch to aarch64 kernels. Call it before importing hybrid.infer.kernels."""
+def install(path: Any = None, features: str = FEATURES, emulator: Any = Emulator) -> None:
+    """Switch to aarch64 kernels, of this code path (None: NEON). Call it before importing hybrid.infer.kernels."""
     import numba
 
     from hybrid.infer.kernels.emit import isa
 
-    isa.host = lambda: isa.NEON  # type: ignore[assignment]
+    path = path or isa.NEON
+    _Machine.make, _Machine.features = emulator, features
+    isa.host = lambda: path  # type: ignore[assignment]
     from reference import run_kernel
 
     from hybrid.infer.engine import engine

@@ -1,9 +1,10 @@
 """Prints hashes of models' logits on this process's code path: for a prompt at once, then token after token.
 
-python tests/logits_digest.py [--emulate-arm64] model.gguf:fast model.gguf:exact...
+python tests/logits_digest.py [--emulated_arm64 | --emulated_i8mm] model.gguf:fast model.gguf:exact...
 """
 
 import hashlib
+import importlib
 import sys
 
 import numpy as np
@@ -28,11 +29,8 @@ def digests(*cases: str) -> list[str]:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    if arguments[0] == "--emulate-arm64":
-        import emulated_arm64
-
-        emulated_arm64.install()
-        del arguments[0]
+    if arguments[0].startswith("--"):
+        importlib.import_module(arguments.pop(0)[2:]).install()
     from hybrid.infer.kernels.emit.isa import host
 
     print(host().name, *digests(*arguments))

@@ -18,7 +18,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from ..kernels.emit.isa import ISA, host, prefetch_ahead
+from ..kernels.emit.isa import ISA, host, prefetch_ahead, system_features
 from ..program.threads import default_threads
 
 # bytes; larger than the last-level cache of all but a few servers
@@ -26,7 +26,7 @@ _BUFFER = 512 << 20
 _READ_STEP = 512
 _REPEATS = 12
 _READ_LOOPS = ("read_loop", "read_ahead_loop")
-DOT_WAYS = ("vnni", "ub", "s16", "sdot", "pairs")
+DOT_WAYS = ("vnni", "ub", "s16", "sdot", "smmla", "pairs")
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,9 @@ def _loops() -> dict[str, _Loop]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+        cpu=llvm.get_host_cpu_name(),
+        features=",".join([llvm.get_host_cpu_features().flatten(), *(f"+{name}" for name in system_features())]),
+        opt=3,
     )
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_assembly(bodies)), target)
     engine.finalize_object()
@@ -243,14 +245,14 @@ def _fma_body(lanes: int) -> _Body:
     return _Body(kind, chains, 2 * lanes * chains, lambda k: f"  %b{k} = {call}{k})", entry)
 
 
-def _sdot_body() -> _Body:
-    quads, octets, name = "<4 x i32>", "<16 x i8>", "@llvm.aarch64.neon.sdot.v4i32.v16i8"
+def _neon_body(instruction: str, products: int) -> _Body:
+    quads, octets, name = "<4 x i32>", "<16 x i8>", f"@llvm.aarch64.neon.{instruction}.v4i32.v16i8"
     entry = (
         f"  %t = trunc i64 %first to i8\n  %e = insertelement {octets} zeroinitializer, i8 %t, i32 0\n"
         f"  %u = shufflevector {octets} %e, {octets} zeroinitializer, {octets.replace('i8', 'i32')} zeroinitializer"
     )
     step = lambda k: f"  %b{k} = call {quads} {name}({quads} %a{k}, {octets} %u, {octets} %u)"
-    return _Body(quads, 16, 8 * 4 * 16, step, entry, f"declare {quads} {name}({quads}, {octets}, {octets})")
+    return _Body(quads, 16, 2 * products * 16, step, entry, f"declare {quads} {name}({quads}, {octets}, {octets})")
 
 
 def _pairs_body() -> _Body:
@@ -268,7 +270,7 @@ def _dot_bodies(isa: ISA) -> dict[str, _Body]:
     """Products of 8-bit integers, and of pairs of BF16. On AVX2 one factor is the running sum, which keeps LLVM from
     moving the products out of the loop."""
     if isa.dot == "neon":
-        return {"sdot": _sdot_body()}
+        return {"sdot": _neon_body("sdot", 16), **({"smmla": _neon_body("smmla", 32)} if isa.i8mm else {})}
     if not isa.x86 or isa.dot not in ("vnni", "avx2"):
         return {}
     lanes, chains = isa.lanes, 12

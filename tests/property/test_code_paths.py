@@ -5,8 +5,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import emulated_arm64
+import emulated_i8mm
 import forced_isa
 import pytest
 from logits_digest import digests
@@ -51,13 +53,17 @@ def test_x86(path: str, some: slice, cases: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.emulated
-def test_arm64(cases: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("emulator", "path"),
+    [pytest.param(emulated_arm64, "neon", id="neon"), pytest.param(emulated_i8mm, "neon-i8mm", id="neon-i8mm")],
+)
+def test_arm64(emulator: Any, path: str, cases: list[str]) -> None:
     """One model only, because everything is compiled anew; unit/infer/kernels/test_arm64.py has the rest."""
-    if reason := emulated_arm64.missing():
+    if reason := emulator.missing():
         pytest.skip(reason)
-    command = [sys.executable, "tests/logits_digest.py", "--emulate-arm64", cases[1]]
+    command = [sys.executable, "tests/logits_digest.py", f"--{emulator.__name__}", cases[1]]
     env = {**os.environ, "PYTHONPATH": "tests"}
     done = subprocess.run(command, cwd=forced_isa.ROOT, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["neon", *digests(cases[1])]
-    forced_isa.ran.add("neon (emulated)")
+    assert done.stdout.split() == [path, *digests(cases[1])]
+    forced_isa.ran.add(f"{path} (emulated)")

@@ -32,6 +32,7 @@ from numba.core.typed_passes import IRLegalization, NativeLowering, NopythonType
 from numba.core.typing import signature as typed
 from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
 
+from ..emit import isa
 from ..emit.emitter import F32, I64, VOID, Emitter, Piece, Value, const
 from ..emit.fields import Kind, load_field
 from .kernel import Device, KernelSource
@@ -322,9 +323,18 @@ def _add_entry(symbol: str, source: KernelSource, lowered: Any, library: _Librar
 
 
 # --- LLVM -------------------------------------------------------------------------------------------------------------
+@cache
 def machine() -> Any:
-    """LLVM's target machine, for the processor that numba compiles for."""
-    return cpu_target.target_context.codegen()._tm
+    """LLVM's target machine, for the processor that numba compiles for: numba's, or one like it that also has the
+    features which only the system names."""
+    codegen = cpu_target.target_context.codegen()
+    if not isa.system_features():
+        return codegen._tm
+    flags = ",".join(f"+{name}" for name in sorted(isa.cpu_features()))
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(
+        cpu=isa.cpu_target(), features=flags, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
 
 
 @global_compiler_lock

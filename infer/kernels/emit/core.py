@@ -127,6 +127,10 @@ class EmitterCore:
         return Vec(F32, x.type.count) if isinstance(x.type, Vec) else F32
 
     # --- control ---
+    def barrier(self) -> None:
+        """No instruction; LLVM moves no access to memory across it."""
+        self.b.asm(ir.FunctionType(VOID, []), "", "~{memory}", [], True)
+
     def loop(
         self,
         stop: Value | int,

@@ -103,6 +103,20 @@ class Emitter(ElementaryFunctions):
             acc = self.b.add(acc, self.shuffle(products, list(range(k, 16, 4))))
         return acc
 
+    def smmla(self, acc: Value, a: Value, c: Value) -> Value:
+        """<4 x i32> += the products of two rows with two columns: row 0 with both columns, then row 1.
+
+        a: <16 x i8>, two rows of 8; c: two columns of 8; signed.
+        """
+        if self.isa.dot == "neon":
+            return self.call("llvm.aarch64.neon.smmla.v4i32.v16i8", acc.type, acc, a, c)
+        wide = Vec(I16, 32)
+        rows = self.shuffle(a, [*range(8), *range(8), *range(8, 16), *range(8, 16)])
+        products = self.b.mul(self.b.sext(rows, wide), self.b.sext(self.cat(c, c), wide))
+        for k in range(8):
+            acc = self.b.add(acc, self.b.sext(self.shuffle(products, list(range(k, 32, 8))), acc.type))
+        return acc
+
     def add_neighbours(self, a: Value, c: Value) -> Value:
         """Two vectors of integers -> the sums of neighbours of a, then of c."""
         n = a.type.count

@@ -84,7 +84,7 @@ def unpack_piece(source, out, chain_stride, K):
     raise NotImplementedError
 
 
-COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = SPLIT = 1
+COLS = TILE_ROWS = UNIT = RECORD = UNIT_BYTES = SPLIT = TOGETHER = 1
 READ_AHEAD = 0
 
 
@@ -157,7 +157,8 @@ def gemm(  # noqa: C901  one loop nest
             continue
         source = _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i)
         for r in range(n_rows):
-            unpack_piece(source + r * stride, codes + r * line, rows * line, K)
+            of_row = codes + (r - r % TOGETHER) * line + r % TOGETHER * 8
+            unpack_piece(source + r * stride, of_row, rows * line, K)
         soon = soon_end = lines = 0
         if READ_AHEAD and i + near < total:
             soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i + near)
@@ -221,7 +222,7 @@ def make_gemm(kind: GGMLType, tile: Tile, how: Scheme | None, isa: ISA | None = 
     way = "float" if how is None else "words" if how is WORDS else "int"
     name = f"gemm_{way}_{kind.name.lower()}_{tile.cols}{'' if isa is host() else isa.name}"
     if how is None:
-        tile = float_tile_of(tile)
+        tile = float_tile_of(tile, isa)
         return variant(
             gemm,
             name,
@@ -249,13 +250,14 @@ def make_gemm(kind: GGMLType, tile: Tile, how: Scheme | None, isa: ISA | None = 
         UNIT_BYTES=how.unit_bytes * tile.cols,
         RECORD=how.record,
         SPLIT=1 << 40,
+        TOGETHER=how.rows_together,
         READ_AHEAD=_read_ahead(isa),
     )
 
 
 def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
     """The kernel for BF16 weights times pairs of BF16; the field K counts pairs, which are unpacked as if f32."""
-    tile = float_tile_of(tile)
+    tile = float_tile_of(tile, isa)
     return variant(
         gemm,
         f"gemm_pairs_{tile.cols}_{isa.name}",

@@ -5,6 +5,7 @@ Stored codes c stand for weights c - base:
     ub     u8 codes x s8, vpmaddubsw summed in 16 bits over a block, or half of one (AVX2, codes of up to 6 bits). The
            sums start from -base * x, so the final sums fit; others may wrap
     sdot   s8 codes without their bias x s8, NEON's sdot
+    smmla  the same codes, interleaved by eights: of two rows, and of two columns (NEON with i8mm)
     s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0);
            the codes are already multiplied with the integer factors of 16 weights (`sub`)
     words  s16 x s16, vpmaddwd or vpdpwssd: floats as codes of 13 bits, see WORDS
@@ -23,6 +24,7 @@ from .pack_words import WORD_BLOCK
 
 UNROLL = 2  # steps per iteration of the innermost loop
 QUAD = 4  # NEON: steps whose weights of a row are loaded at once, into one register that sdot multiplies by lane
+OCTET = 8  # codes of a row or column that smmla multiplies, two steps
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,14 @@ class Scheme:
         return self.factors > 0
 
     @property
+    def rows_together(self) -> int:
+        """Rows whose records are interleaved by eight bytes: eight codes, or a number twice."""
+        return 2 if self.name == "smmla" else 1
+
+    @property
     def record(self) -> int:
         """Bytes of an unpacked block: codes and numbers."""
-        return self.weights * self.code_bytes + 4 * self.words
+        return self.weights * self.code_bytes + 4 * self.words * self.rows_together
 
     @property
     def unroll(self) -> int:
@@ -67,7 +74,7 @@ class Scheme:
     @property
     def packing(self) -> str:
         """The form of the columns: a key of pack.PACK_TILES."""
-        return {"s16": "s16", "vnni": "dots", "words": "words"}.get(self.name, "s8")
+        return {"s16": "s16", "vnni": "dots", "words": "words", "smmla": "octets"}.get(self.name, "s8")
 
     @property
     def unit_bytes(self) -> int:
@@ -103,7 +110,7 @@ def scheme(kind: GGMLType, isa: ISA) -> Scheme:
         fits = 16 * block.largest * 127 < 1 << 15
         return new_scheme("vnni", 8, 1, add, bias + add, 0, 1 if factors and fits else factors)
     if isa.dot.startswith("neon"):
-        return new_scheme("sdot", 8, 1, -bias, 0, 0, factors)
+        return new_scheme("smmla" if isa.i8mm else "sdot", 8, 1, -bias, 0, 0, factors)
     # a 16-bit lane sums 16 products of a block, or 8 of half a block: 16 * 16 * 127 and 8 * 32 * 127 fit
     limit = 32 if block.subs else 16
     if isa.dot == "avx2":
@@ -139,8 +146,8 @@ def tiles(isa: ISA) -> tuple[Tile, Tile]:
     """(narrow, wide): for ubatches of at most `narrow.cols` columns, and for larger ones."""
     if isa.lanes == 16:
         return Tile(12, 1, 16), Tile(6, 2, 16)
-    # NEON: 32 registers of half the lanes; each row's weights take one: see QUAD
-    tile = Tile(4, 2, 8) if isa.dot.startswith("neon") else Tile(6, 2, 8)
+    # NEON: 32 registers of half the lanes; each row's weights take one (see QUAD), or each two rows' (smmla)
+    tile = Tile(4, 2, 8) if isa.dot.startswith("neon") and not isa.i8mm else Tile(6, 2, 8)
     return tile, tile
 
 
@@ -149,6 +156,9 @@ def word_tile_of(tile: Tile) -> Tile:
     return Tile(12, 2, 16) if tile == Tile(6, 2, 16) else tile
 
 
-def float_tile_of(tile: Tile) -> Tile:
-    """The float tile for columns packed for `tile`: it can have more rows, since it has no sums of blocks."""
+def float_tile_of(tile: Tile, isa: ISA) -> Tile:
+    """The float tile for columns packed for `tile`: it can have more rows, since it has no sums of blocks; on NEON
+    each row's weights take a register."""
+    if isa.i8mm:
+        return Tile(4, 2, 8)
     return Tile(8, 2, 16) if tile == Tile(6, 2, 16) else tile

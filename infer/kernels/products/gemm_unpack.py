@@ -42,7 +42,22 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noq
 
         def record(i: Value) -> Value:
             chain, turn = b.and_(i, const(I64, 15)), b.lshr(i, const(I64, 4))
-            return e.at(out, b.add(b.mul(chain, chain_stride), b.mul(turn, const(I64, how.record))))
+            nbytes = how.record * how.rows_together
+            return e.at(out, b.add(b.mul(chain, chain_stride), b.mul(turn, const(I64, nbytes))))
+
+        def put(codes: Value, numbers: list[Value], place: Value) -> None:
+            if how.rows_together == 1:
+                e.store(codes, place)
+                at = beside
+                for v in numbers:
+                    e.store(v, place, at)
+                    at += 8 if v.type == I64 else 4
+                return
+            octets = b.bitcast(codes, Vec(I64, 4))
+            for k in range(4):
+                e.store(e.lane(octets, k), place, 16 * k)
+            for k, v in enumerate(numbers):
+                e.store(e.splat(v, 2), place, 2 * beside + 16 * k)
 
         def eight(turn, _):
             i = b.shl(turn, const(I64, 3))
@@ -57,16 +72,15 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noq
                 wide = b.sext(g.subs, Vec(I32, 16))
                 if how.name == "ub":  # the factor in both i16 of a dword
                     wide = b.or_(b.and_(wide, const(wide.type, 0xFFFF)), b.shl(wide, const(wide.type, 16)))
-                numbers.append(b.bitcast(wide, Vec(I64, 8)))
+                if how.rows_together == 1:
+                    numbers.append(b.bitcast(wide, Vec(I64, 8)))
+                else:
+                    numbers += [e.shuffle(wide, list(range(h, 16, 2))) for h in (0, 1)]
             numbers += [b.fneg(v) for v in g.mins]
             first = record(i)
             for k, c in enumerate(g.codes):
                 place = e.at(first, b.mul(chain_stride, const(I64, k)))
-                e.store(_stored(e, block, how, c, g.subs, k), place)
-                at = beside
-                for v in numbers:
-                    e.store(e.lane(v, k), place, at)
-                    at += 8 if v.type.element == I64 else 4
+                put(_stored(e, block, how, c, g.subs, k), [e.lane(v, k) for v in numbers], place)
 
         turns = b.lshr(n_blocks, const(I64, 3))
         e.loop(turns, eight)
@@ -76,10 +90,8 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noq
                 p = e.at(source, b.mul(b.lshr(i, const(I64, shift)), const(I64, block.nbytes)))
                 groups, d, mins = one_block(e, block, p)
                 for k, c in enumerate(groups):
-                    place = record(b.add(i, const(I64, k)))
-                    e.store(_stored(e, block, how, c, None, 0), place)
-                    for m, v in enumerate([d, *(b.fneg(v) for v in mins)]):
-                        e.store(v, place, beside + 4 * m)
+                    numbers = [d, *(b.fneg(v) for v in mins)]
+                    put(_stored(e, block, how, c, None, 0), numbers, record(b.add(i, const(I64, k))))
 
             e.loop(n_blocks, single, start=b.shl(turns, const(I64, 3)), step=block.groups)
 

@@ -13,6 +13,8 @@ GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and
                 d[cols], i16 pair[2][cols][2]; a dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: two sums
                 over half h of the block: of the first and second values of each four neighbours, and of the third and
                 fourth. `dots`: four s8, and i32 sum[2][cols] instead: over the block, and over its second half
+    octets      as above, but of each two steps the first holds both dwords of columns 0 to 3 of each eight columns in
+                turn, the second those of columns 4 to 7
 GEMM, words     per tile and block of WORD_BLOCK (pack_words.py): dword[WORD_BLOCK / 2][cols] of two s16, f32 d[cols]
 GEMM, float     per tile: f32 [K][cols], element k at index (k % 16) * (K / 16) + k / 16: chain after chain
 GEMM, pairs     as `GEMM, float`, from columns packed as `GEMV, pairs`, two BF16 in place of an f32
@@ -213,7 +215,7 @@ def pack_float_tiles(
 
 PACK_TILES: dict[str, Kernel] = {
     form: variant(pack_int_tiles, f"pack_tiles_{form}", tile_piece=make_int_tile(form))
-    for form in ("s8", "s16", "dots")
+    for form in ("s8", "octets", "s16", "dots")
 }
 # sixteen words fill a cache line, which two threads would write in turn
 PACK_TILES["words"] = variant(

@@ -214,7 +214,7 @@ def make_int_tile(form: str, isa: ISA | None = None):
                 packed = [_as_bytes(e, q) for q in blocks]
                 lanes = e.transpose([v for v, _ in packed])
                 by_step = [lanes[packed[0][1].index(k)] for k in range(8)]
-                for k, v in enumerate(by_step):
+                for k, v in enumerate(_octets(e, by_step) if form == "octets" else by_step):
                     put(v, base, k)
                 sums_of_two = [_byte_pairs(e, v) for v in by_step]
                 first, second = (_total(e, sums_of_two[4 * h : 4 * h + 4]) for h in (0, 1))
@@ -228,6 +228,12 @@ def make_int_tile(form: str, isa: ISA | None = None):
         e.loop(b1, block, start=b0)
 
     return emit("i64,i64,i64,i64,i64,i64,i64->void", isa)(int_tile)
+
+
+def _octets(e: Emitter, by_step: list[Value]) -> list[Value]:
+    """The dwords of 8 columns step by step -> of each two steps, both dwords of columns 0 to 3, then of 4 to 7."""
+    orders = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
+    return [e.shuffle(by_step[k], order, by_step[k + 1]) for k in range(0, 8, 2) for order in orders]
 
 
 def _total(e: Emitter, values: list[Value]) -> Value:

@@ -12,6 +12,7 @@ from hybrid.infer.kernels.emit.isa import (
     AVX_VNNI,
     ISA,
     NEON,
+    NEON_I8MM,
     PLAIN_ARM,
     PLAIN_X86,
 )
@@ -48,6 +49,7 @@ def test_loops_use_the_instruction_they_measure(isa: ISA, cpu: str, features: st
 
 def test_loops_compile_for_aarch64() -> None:
     assert "sdot" in assembly(NEON, "apple-m1", "", "aarch64-unknown-linux-gnu")
+    assert "smmla" in assembly(NEON_I8MM, "apple-m2", "", "aarch64-unknown-linux-gnu")
     assert "fmla" in assembly(PLAIN_ARM, "apple-m1", "", "aarch64-unknown-linux-gnu")
     assert not {f"{way}_loop" for way in machine.DOT_WAYS} & machine._bodies(PLAIN_ARM).keys()
 

@@ -1,10 +1,12 @@
-"""Tests of kernels, repeated with aarch64 code in an emulator (see emulated_arm64.py)."""
+"""Tests of kernels, repeated with aarch64 code in an emulator (see emulated_arm64.py and emulated_i8mm.py)."""
 
 import os
 import subprocess
 import sys
+from typing import Any
 
 import emulated_arm64
+import emulated_i8mm
 import forced_isa
 import pytest
 
@@ -33,18 +35,36 @@ SELECTIONS = [
 ]
 
 
+# Only products with many columns differ: all types of integers, factors of half blocks, minima; then models.
+I8MM = [
+    ("products", "not slow", "test_product and Q4_0-True and 160"),
+    ("products", "not slow", "(test_product and (160 or 256) and not 2560 and True) or extreme or groups"),
+    ("products", "slow", "test_product and all and (160 or 256) and True and not 2560"),
+]
+ROWS = [
+    *((emulated_arm64, "neon", row, i == 0) for i, row in enumerate(SELECTIONS)),
+    *((emulated_i8mm, "neon-i8mm", row, False) for row in I8MM),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("names", "marked", "selection"),
+    ("emulator", "path", "names", "marked", "selection"),
     [
-        pytest.param(*row, id=f"{row[0]}-{row[1]}" if i else "thin", marks=pytest.mark.emulated if i else ())
-        for i, row in enumerate(SELECTIONS)
+        pytest.param(
+            emulator,
+            path,
+            *row,
+            id="thin" if thin else f"{path}-{row[0]}-{row[1]}",
+            marks=() if thin else pytest.mark.emulated,
+        )
+        for emulator, path, row, thin in ROWS
     ],
 )
-def test_kernels(names: str, marked: str, selection: str) -> None:
-    if reason := emulated_arm64.missing():
+def test_kernels(emulator: Any, path: str, names: str, marked: str, selection: str) -> None:
+    if reason := emulator.missing():
         pytest.skip(reason)
-    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "emulated_arm64", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", emulator.__name__, "-p", "no:cacheprovider"]
     folder = forced_isa.ROOT / "tests/unit/infer/kernels"
     for name in names.split():
         (file,) = folder.glob(f"*/test_{name}.py")
@@ -54,4 +74,4 @@ def test_kernels(names: str, marked: str, selection: str) -> None:
     done = subprocess.run(command, cwd=forced_isa.ROOT, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-1000:]}"
     assert all(f"test_{name}.py ." in done.stdout for name in names.split()), done.stdout
-    forced_isa.ran.add("neon (emulated)")
+    forced_isa.ran.add(f"{path} (emulated)")

@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 import pytest
-from assembly import ARM, Machine, assembly, count, innermost_loops, loop_with, spills, x86
+from assembly import ARM, ARM_I8MM, Machine, assembly, count, innermost_loops, loop_with, spills, x86
 
-from hybrid.infer.kernels.emit.isa import AVX2, AVX512_BF16, AVX512_VNNI, AVX_VNNI, ISA, NEON, PLAIN_X86
+from hybrid.infer.kernels.emit.isa import AVX2, AVX512_BF16, AVX512_VNNI, AVX_VNNI, ISA, NEON, NEON_I8MM, PLAIN_X86
 from hybrid.infer.kernels.products import gemm, gemm_tiles, gemv, gemv_columns
 from hybrid.infer.kernels.weights import pairs, sixteen
 from hybrid.quant.ggml.types import GGMLType
@@ -25,17 +25,20 @@ TARGETS = [
 ]
 
 
+I8MM = pytest.param(NEON_I8MM, ARM_I8MM, id="arm64-i8mm")
+
+
 def short_suite(first: GGMLType, *others: GGMLType) -> list[Any]:
     """Types, of which the short suite assembles only the first: each takes a run of LLVM per target."""
     return [first, *(pytest.param(kind, marks=pytest.mark.paths) for kind in others)]
 
 
-DOT = {"vnni": "vpdpbusd", "ub": "vpmaddubsw", "s16": "vpmaddwd", "sdot": "sdot"}
+DOT = {"vnni": "vpdpbusd", "ub": "vpmaddubsw", "s16": "vpmaddwd", "sdot": "sdot", "smmla": "smmla"}
 FMA = {"x86": "vfmadd", "arm64": "fmla"}
-REGISTER = {AVX512_VNNI: "zmm", AVX_VNNI: "ymm", AVX2: "ymm", NEON: ".4s"}
+REGISTER = {AVX512_VNNI: "zmm", AVX_VNNI: "ymm", AVX2: "ymm", NEON: ".4s", NEON_I8MM: ".4s"}
 
 
-@pytest.mark.parametrize(("isa", "machine"), TARGETS)
+@pytest.mark.parametrize(("isa", "machine"), [*TARGETS, I8MM])
 @pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K))
 def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     tile = gemm.tiles(isa)[1]
@@ -44,6 +47,8 @@ def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> Non
     products = [line for line in loop if DOT[how.name] in line]
     per_step = tile.rows * tile.vectors * (2 if isa is NEON else 1)
     assert len(products) % per_step == 0, "every accumulator once in each step"
+    if isa is NEON_I8MM:
+        assert len(loop) <= 1.5 * len(products), "each load is multiplied two or more times"
     assert all(REGISTER[isa] in line for line in products)
     assert len(loop) < 3.2 * len(products), "little besides: loading, broadcasting, adding"
     assert len(spills(loop)) <= (2 if how.name == "ub" else 0), spills(loop)
@@ -51,6 +56,17 @@ def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> Non
         assert all(re.search(r"\.4b\[\d\]", line) for line in products), "multiplies with one dword of a register"
     if isa is AVX_VNNI:
         assert all(line.startswith("{vex}") for line in products)
+
+
+@pytest.mark.parametrize(("isa", "machine"), [pytest.param(NEON, ARM, id="arm64"), I8MM])
+@pytest.mark.parametrize("kind", short_suite(GGMLType.Q6_K, GGMLType.Q8_0))
+def test_arm64_has_registers_for_a_block(isa: ISA, machine: Machine, kind: GGMLType) -> None:
+    """Nothing is spilled between the products of a block and its last scale. Types without minima, whose fma follow."""
+    tile, how = gemm.tiles(isa)[1], gemm.scheme(kind, isa)
+    text = assembly(gemm_tiles.make_int_tile(how, tile, isa), isa, machine)
+    block = text.partition(f"\t{DOT[how.name]}\t")[2].rpartition("\tfmla\t")[0]
+    assert block.count("\tfmla\t") == tile.rows * tile.vectors * 2 - 1
+    assert not [line for line in block.splitlines() if re.search(r"\tst[rp]\tq.*\[sp", line)]
 
 
 @pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q2_K))

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from typing import Any
+from unittest.mock import Mock
 
 import forced_isa
 import pytest
@@ -74,6 +76,8 @@ def test_what_one_processor_does_better(
         ("aarch64-unknown-linux-gnu", "cortex-a72", "neon fp-armv8 crc", isa.PLAIN_ARM),
         ("aarch64-unknown-linux-gnu", "generic", "neon", isa.PLAIN_ARM),
         ("aarch64-unknown-linux-gnu", "generic", "neon dotprod", isa.NEON),
+        ("aarch64-unknown-linux-gnu", "generic", "neon dotprod i8mm", isa.NEON_I8MM),
+        ("arm64-apple-darwin24.0.0", "apple-m2", "dotprod i8mm", isa.NEON_I8MM),
         ("arm64-apple-darwin24.0.0", "apple-m1", "", isa.NEON),
     ],
 )
@@ -88,9 +92,43 @@ def test_the_path_of_an_arm64(
     isa.host.cache_clear()
     try:
         assert isa.host() == expected
-        assert isa.used_features() == (("neon", "dotprod") if expected is isa.NEON else ())
+        used = {isa.PLAIN_ARM: (), isa.NEON: ("neon", "dotprod"), isa.NEON_I8MM: ("neon", "dotprod", "i8mm")}
+        assert isa.used_features() == used[expected]
     finally:
         isa.host.cache_clear()
+
+
+class System:
+    """A C library that answers as one of Linux or macOS does."""
+
+    def __init__(self, auxiliary: dict[int, int], keys: dict[bytes, int]) -> None:
+        self.keys = keys
+        self.getauxval = Mock(side_effect=lambda kind: auxiliary.get(kind, 0))
+
+    def sysctlbyname(self, key: bytes, value: Any, size: Any, _new: None, _n: Any) -> int:
+        value._obj.value = self.keys.get(key, 0)
+        return 0 if key in self.keys else -1
+
+
+@pytest.mark.parametrize(
+    ("platform", "auxiliary", "keys", "expected"),
+    [
+        ("linux", {16: 1 << 20, 26: 1 << 13}, {}, "dotprod i8mm"),
+        ("linux", {16: 1 << 20, 26: ~(1 << 13)}, {}, "dotprod"),
+        ("linux", {16: 1 << 13, 26: 1 << 20}, {}, ""),
+        ("darwin", {}, {b"hw.optional.arm.FEAT_DotProd": 1, b"hw.optional.arm.FEAT_I8MM": 1}, "dotprod i8mm"),
+        ("darwin", {}, {b"hw.optional.arm.FEAT_DotProd": 1, b"hw.optional.arm.FEAT_I8MM": 0}, "dotprod"),
+        ("darwin", {}, {}, ""),
+        ("win32", {16: 1 << 20}, {}, ""),
+    ],
+)
+def test_features_that_the_system_names(
+    platform: str, auxiliary: dict[int, int], keys: dict[bytes, int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "aarch64-unknown")
+    monkeypatch.setattr(isa.sys, "platform", platform)
+    monkeypatch.setattr(isa.ctypes, "CDLL", lambda _name: System(auxiliary, keys))
+    assert isa.system_features.__wrapped__() == set(expected.split())
 
 
 def test_forced_features_are_the_features(monkeypatch: pytest.MonkeyPatch) -> None:

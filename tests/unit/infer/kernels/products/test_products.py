@@ -142,6 +142,7 @@ TILE_OF = {
     isa.PLAIN_WIDE: gemm.tiles(isa.AVX512_VNNI)[1],
     isa.PLAIN_X86: gemm.Tile(6, 2, 8),
     isa.PLAIN_NEON: gemm.Tile(4, 2, 8),
+    isa.PLAIN_I8MM: gemm.Tile(6, 2, 8),
 }
 RAGGED = [(23, 20, 9), (50, 48, 10), (3, 1, 2), (9, 135, 4), (11, 90, 7), (2, 77, 6)]
 
@@ -211,7 +212,7 @@ def test_long_columns_are_met_part_by_part(kind: GGMLType, length: int) -> None:
     np.testing.assert_array_equal(bits(product.several(True, 2)), bits(product.few(True)))
 
 
-TARGETS = (isa.PLAIN_WIDE, isa.PLAIN_X86, isa.PLAIN_NEON)
+TARGETS = (isa.PLAIN_WIDE, isa.PLAIN_X86, isa.PLAIN_NEON, isa.PLAIN_I8MM)
 
 
 def target_cases():
@@ -221,7 +222,7 @@ def target_cases():
     kernels = ("gemm", "gemv", "columns")
     for i, kind in enumerate(INT_BLOCKS):
         for j, target in enumerate(TARGETS):
-            for k, kernel in enumerate(kernels):
+            for k, kernel in enumerate(kernels if target is not isa.PLAIN_I8MM else kernels[:1]):
                 if kind in BLOCKS or (i + j + k) % 3 == 0:
                     short = (i + j + k) % 3 == 0 and i % 2 == 0 and i // 6 % 3 == j
                     marks = () if kind is GGMLType.Q8_0 else pytest.mark.slow if short else long(kind)
