@@ -45,6 +45,8 @@ def tensors(config: dict[str, Any], seed: int = 1, shapes: Shapes | None = None)
             shape = row.expected_of(i)
             by_name.setdefault(name, _choices(shape, family, rng) if row.integers else _values(name, shape, rng))
     by_name |= {name: _values(name, shape, rng) for name, shape in family.in_keys().items()}
+    for gate in [name for name in by_name if name.endswith(".gate_up_projection.weight")]:
+        by_name[gate.replace(".gate_up_projection", "")] -= 1  # norms with gates multiply by 1 + weight
     return by_name
 
 
@@ -79,7 +81,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return np.asarray(0.5 + noise / 8 if name.endswith("beta") else -np.abs(noise) / 4)
     last = name.rpartition(".")[0].rpartition(".")[2]
     if (
-        "norm" in name
+        ("norm" in name and not name.endswith("_projection.weight"))
         or "subln" in name
         or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight"))
         or name.endswith((".D", "layer_scalar", "router.scale", "per_expert_scale", "global_scale"))

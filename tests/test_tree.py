@@ -30,6 +30,7 @@ SHARED = {
         "blocks": "parts",
         "classifier": "heads that score texts",
         "decoder": "what most decoders have",
+        "delta": "the gated delta rule",
         "experts": "parts",
         "family": "what a family declares",
         "heads": "parts",

@@ -27,6 +27,7 @@ from .gear import Gear
 from .gemma import Gemma, Gemma2, Gemma3, VaultGemma
 from .gemma3n import Gemma3n
 from .gemma4 import Gemma4
+from .gigachat35 import GigaChat35
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe, SolarOpen
 from .glm5_next import Glm5Next
@@ -99,7 +100,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Afmoe, AliceAI, Apertus, Arcee, Arwkv7, BailingLinear, BailingMoe, BailingMoe2, BailingMoe25, BailingMoe3, Bamba,
     Bert, BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV32, DeepSeekV4,
     Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, FlexOlmo, Gear, Gemma, Gemma2,
-    Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, GlmDsa, Gpt2, GptNeox, GptOss, Granite,
+    Gemma3, Gemma3n, Gemma4, GigaChat35, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, GlmDsa, Gpt2, GptNeox, GptOss, Granite,
     Granite4Vision, GraniteHybrid, GraniteMoe, GraniteMoeSwa, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, Hymba,
     HyperClovaX, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna,
     LaraMini, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash,

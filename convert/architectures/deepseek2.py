@@ -171,12 +171,13 @@ class DeepSeekV2(Decoder):
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)
             yield from self.mixer(hf, blk, i)
-            if i < self.n_dense:
-                yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
-            else:
-                yield from self.experts(hf + "mlp.", blk)
+            yield from self.feed_forward(hf + "mlp.", blk, i)
 
     bias: ClassVar[str] = "gate.e_score_correction_bias"  # of the choice of experts
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        """Tensors of the feed-forward part of layer i."""
+        yield from swiglu(hf, blk, self.n_embd, self.n_ff) if i < self.n_dense else self.experts(hf, blk)
 
     def experts(self, hf: str, blk: str) -> Iterator[Row]:
         """Tensors of the experts of a layer."""

@@ -1,6 +1,6 @@
 """Latent attention, shared by several families (DeepSeek-V2, arXiv:2405.04434): sizes, keys, parts of matrices."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,6 +10,14 @@ from .family import Keyed, Row, TensorBlock, row
 
 LATENT = "q_rank? rank n_rot .attention.key_length d_key d_value"  # words of Family.order
 LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says for the others
+
+
+NormRows = Callable[[str, str, int], Iterator[Row]]
+
+
+def plain_norm(hf: str, target: str, n: int) -> Iterator[Row]:
+    """The weight of a norm of n values; names without `.weight`."""
+    yield row(hf + ".weight", target + ".weight", n)
 
 
 def latent_eps(eps: float) -> float | None:
@@ -59,16 +67,18 @@ class Latent(Keyed):
             yield TensorBlock(f"{name}.{2 * h}", (h * step, 0), (self.d_nope, self.rank))
             yield TensorBlock(f"{name}.{2 * h + 1}", (h * step + self.d_nope, 0), (self.d_value, self.rank))
 
-    def rows(self, hf: str, blk: str, n: int, n_head: int, out: str, *, whole: bool = False) -> Iterator[Row]:
-        """The tensors of one layer, whose input has n values. whole: kv_b_proj is one tensor."""
+    def rows(
+        self, hf: str, blk: str, n: int, n_head: int, out: str, *, whole: bool = False, norm: NormRows = plain_norm
+    ) -> Iterator[Row]:
+        """The tensors of one layer, whose input has n values. whole: kv_b_proj is one tensor. norm: of the norms."""
         if self.q_rank:
             yield row(hf + "q_a_proj.weight", blk + "attn_q_a.weight", self.q_rank, n)
-            yield row(hf + "q_a_layernorm.weight", blk + "attn_q_a_norm.weight", self.q_rank)
+            yield from norm(hf + "q_a_layernorm", blk + "attn_q_a_norm", self.q_rank)
             yield row(hf + "q_b_proj.weight", blk + "attn_q_b.weight", n_head * self.d_key, self.q_rank)
         else:
             yield row(hf + "q_proj.weight", blk + "attn_q.weight", n_head * self.d_key, n)
         yield row(hf + "kv_a_proj_with_mqa.weight", blk + "attn_kv_a_mqa.weight", self.rank + self.d_rope, n)
-        yield row(hf + "kv_a_layernorm.weight", blk + "attn_kv_a_norm.weight", self.rank)
+        yield from norm(hf + "kv_a_layernorm", blk + "attn_kv_a_norm", self.rank)
         both = hf + "kv_b_proj.weight"
         if whole:
             yield row(both, blk + "attn_kv_b.weight", n_head * (self.d_nope + self.d_value), self.rank)

@@ -14,8 +14,9 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
 from .blocks import SIZES, Heads, check_rows, read_kinds, refuse_scaling, swiglu
 from .decoder import Decoder
+from .delta import LINEAR_SIZES
 from .family import Row, Shapes, TensorBlock, row
-from .qwen3next import KINDS, LINEAR_SIZES
+from .qwen3next import KINDS
 from .unused_fields import STEP_SIZES
 
 GATED_NORM_EPS = 1e-5  # of the norm after the scan, whatever the config says of other norms

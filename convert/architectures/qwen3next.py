@@ -1,6 +1,5 @@
 """Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts beside a shared one. Of Qwen."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -8,13 +7,12 @@ from typing import Any, ClassVar, Self
 from hybrid.quant.ggml.families.qwen3next import Qwen3NextHparams
 
 from ..checkpoint import Config
-from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
+from ..transforms import PLUS_ONE
 from .blocks import (
     HEAD_SIZE,
     SIZES,
     Heads,
     attention_bias_notes,
-    check_rows,
     read_kinds,
     read_rope,
     read_turned,
@@ -22,19 +20,19 @@ from .blocks import (
     swiglu,
 )
 from .decoder import Decoder
+from .delta import GroupedDelta
 from .experts import read_moe_layers, weights_norm_note
 from .family import Row, Shapes, TensorBlock, row
 from .heads import Head
 from .rope import SCALING, RopeScaling, read_stretching
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
-LINEAR_SIZES = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
 MTP = ("mtp.", "model.mtp.")  # beginnings of names of tensors
 HEAD = Head("mtp.fc.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.norm.weight")
 
 
 @dataclass(frozen=True)
-class Qwen3Next(Decoder):
+class Qwen3Next(GroupedDelta, Decoder):
     """One model; layers may have experts or not."""
 
     arch = "qwen3next"
@@ -83,11 +81,6 @@ class Qwen3Next(Decoder):
         rope, theta = read_rope(config)
         n_rot = read_turned(config, heads.d_head, 0.25, heads.named(config))
         n_expert = config.integer("num_experts", default=0, minimum=0, maximum=4096)
-        n_k_head, n_v_head = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
-        if n_v_head % n_k_head:
-            raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
-        d_k, d_v = config.integer("linear_key_head_dim"), config.integer("linear_value_head_dim")
-        check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size", default=0, minimum=0),
@@ -103,11 +96,7 @@ class Qwen3Next(Decoder):
             n_ff_expert=config.integer("moe_intermediate_size") if n_expert else 0,
             n_ff_shared=config.integer("shared_expert_intermediate_size") if n_expert else 0,
             weights_norm=cls.read_weights_norm(config),
-            d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
-            n_k_head=n_k_head,
-            n_v_head=n_v_head,
-            d_k=d_k,
-            d_v=d_v,
+            **cls.read_delta(config, shapes),
             sections=cls.read_sections(rope),
             grouped=False,
             heads_ahead=read_heads(shapes),
@@ -151,33 +140,16 @@ class Qwen3Next(Decoder):
             yield "llama.cpp cannot load this file: there heads of keys and values have one size, here they have not"
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """in_proj_qkvz contains [q | k | v | z] per head of keys, and is split into pieces of one size. Experts may be
-        stacked, with gate before up."""
+        """Those of the delta rule. Experts may be stacked, with gate before up."""
         n, n_ff = self.n_embd, self.n_ff_expert
-        if name.endswith(".in_proj_qkvz.weight") and shape == (2 * (self.n_key + self.n_value), n):
-            for i in range(shape[0] // self._piece):
-                yield TensorBlock(f"{name}.{i}", (i * self._piece, 0), (self._piece, n))
-        elif name.endswith(".experts.gate_up_proj") and shape == (self.n_expert, 2 * n_ff, n):
+        yield from self.delta_parts(name, shape)
+        if name.endswith(".experts.gate_up_proj") and shape == (self.n_expert, 2 * n_ff, n):
             for e in range(self.n_expert):
                 for i, half in enumerate(("gate", "up")):
                     yield TensorBlock(_expert(name, e, half), (e, i * n_ff, 0), (n_ff, n))
         elif name.endswith(".experts.down_proj") and shape == (self.n_expert, n, n_ff):
             for e in range(self.n_expert):
                 yield TensorBlock(_expert(name, e, "down"), (e, 0, 0), (n, n_ff))
-
-    @property
-    def n_key(self) -> int:
-        """Rows of the delta rule's keys, and of its queries."""
-        return self.n_k_head * self.d_k
-
-    @property
-    def n_value(self) -> int:
-        """Rows of the delta rule's values."""
-        return self.n_v_head * self.d_v
-
-    @property
-    def _piece(self) -> int:
-        return math.gcd(self.d_k, self.d_v)
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
@@ -205,43 +177,6 @@ class Qwen3Next(Decoder):
             yield replace(projection, shape=(2 * projection.shape[0], *projection.shape[1:])) if double else projection
         yield row(hf + "q_norm.weight", blk + "attn_q_norm.weight", heads.d_head, transform=PLUS_ONE)
         yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", heads.d_head, transform=PLUS_ONE)
-
-    def delta(self, hf: str, blk: str) -> Iterator[Row]:
-        """The tensors of a layer with the delta rule."""
-        n, share = self.n_embd, self.n_v_head // self.n_k_head
-        # pieces of q, k, v, z of one head of keys
-        sizes = [size // self._piece for size in (self.d_k, self.d_k, share * self.d_v, share * self.d_v)]
-        pieces: list[list[str]] = [[], [], [], []]
-        i = 0
-        for _ in range(self.n_k_head):
-            for names, size in zip(pieces, sizes, strict=True):
-                names += [f"{hf}in_proj_qkvz.weight.{i + j}" for j in range(size)]
-                i += size
-        q, k, v, z = pieces
-        piece = (self._piece, n)
-        yield Row(blk + "attn_qkv.weight", (2 * self.n_key + self.n_value, n), (*q, *k, *v), source_shape=piece)
-        yield Row(blk + "attn_gate.weight", (self.n_value, n), tuple(z), source_shape=piece)
-        yield row(hf + "in_proj_ba.weight", blk + "ssm_ba.weight", 2 * self.n_v_head, n)
-        yield from self.delta_rest(hf, blk, NEGATIVE_EXP)
-
-    def delta_rest(
-        self,
-        hf: str,
-        blk: str,
-        decay: Transform,
-        bias: Transform | None = None,
-        conv: Transform | None = None,
-        out: Transform | None = None,
-    ) -> Iterator[Row]:
-        """The tensors that Qwen3.5 shares, with their transforms."""
-        n, taps, mixed = self.n_embd, self.d_conv, 2 * self.n_key + self.n_value
-        yield row(
-            hf + "conv1d.weight", blk + "ssm_conv1d.weight", mixed, taps, source_shape=(mixed, 1, taps), transform=conv
-        )
-        yield row(hf + "A_log", blk + "ssm_a", self.n_v_head, transform=decay)
-        yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_v_head, transform=bias)
-        yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.d_v)
-        yield row(hf + "out_proj.weight", blk + "ssm_out.weight", n, self.n_value, transform=out)
 
     def _experts(self, hf: str, blk: str) -> Iterator[Row]:
         n = self.n_embd

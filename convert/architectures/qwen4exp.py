@@ -11,10 +11,11 @@ from hybrid.quant.ggml.families.qwen4exp import Qwen4ExpHparams
 from ..checkpoint import Config, StoredTensor
 from ..transforms import PLUS_ONE
 from .blocks import Heads, check_rows, read_rope, read_turned
+from .delta import LINEAR_SIZES
 from .family import Keyed, Row, Shapes, TensorBlock, row
 from .heads import NOT_IN_LLAMA_CPP, Head
 from .ngrams import NGRAMS, Ngrams, read_ngrams
-from .qwen3next import KINDS, LINEAR_SIZES, read_attention_layers
+from .qwen3next import KINDS, read_attention_layers
 from .qwen35 import Qwen35
 from .rope import read_stretching
 from .unused_fields import HEADS, MROPE, PICTURES

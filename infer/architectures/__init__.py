@@ -43,6 +43,7 @@ _HOMES = {
     "gemma3": "gemma.Gemma3",
     "gemma3n": "gemma3n.Gemma3n",
     "gemma4": "gemma4.Gemma4",
+    "gigachat35": "gigachat35.GigaChat35",
     "glm4": "glm4.Glm4",
     "glm4moe": "glm4_moe.Glm4Moe",
     "glm5-next": "glm5_next.Glm5Next",

@@ -29,6 +29,7 @@ class Family(ABC):
     output_norm: ClassVar[str] = "output_norm.weight"  # empty: no norm
     layer_norms: ClassVar[bool] = False  # norms subtract the mean; otherwise they are RMS norms
     norm_biases: ClassVar[bool] = True  # whether layer norms have biases
+    norm_gates: ClassVar[float] = 0.0  # factor of the gates of all these norms (NormGate); 0: they have none
     embedding_norm: ClassVar[str] = ""  # tensor of a norm of the embedding, if it has one
     rms_of_embedding: ClassVar[bool] = False  # the embedding is divided by its root mean square
     embedding_scale: ClassVar[str] = ""  # prefix of a weight and bias: the embedding e becomes (e + bias) * weight

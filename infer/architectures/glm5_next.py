@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from hybrid.quant.ggml.families.glm5_next import Glm5NextHparams
 
 from ..layers.base import Layer
-from ..layers.feed_forward import Clamp, GatedFeedForward
 from ..layers.hyper_connections import HyperConnected, HyperSizes, MeanOfStreams
 from ..layers.pooled_latent import PooledLatentAttention as Pooled
 from ..layers.pooled_latent import PoolIndex
 from ..loading.weights import Weights
 from .base import Part
-from .experts import routed
 from .kimi_linear import KimiLinear, kimi_delta
-from .latent import latent_attention
+from .latent import clamped_feed_forward, latent_attention
 
 
 def hyper(h: Glm5NextHparams) -> HyperSizes:
@@ -67,10 +65,7 @@ class Glm5Next(KimiLinear):
         )  # fmt: skip
 
     def feed_forward(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
-        clamp, shared = (Clamp(limit[i]) if limit[i] else None for limit in (h.limit, h.limit_shared))
-        if i < h.n_dense:
-            return GatedFeedForward(i, h.n_embd, h.n_ff, clamp=shared)
-        return routed(h, i, w, {"clamp": shared}, clamp=clamp)
+        return clamped_feed_forward(h, i, w)
 
 
 def _source(h: Glm5NextHparams, i: int, w: Weights) -> int:

@@ -20,6 +20,7 @@ from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.given import add_given_rows, given_rows
 from ..kernels.rows.likelihood import negative_log_likelihood
 from ..layers.base import Layer, OwnResidual, optional_bias
+from ..layers.norm import Norm, NormGate
 from ..layers.streams import OnStreams, Streams
 from ..loading.weights import Weights
 from ..memory import HybridMemory
@@ -45,20 +46,13 @@ def family_of(gguf: GGUFFile) -> Family:
     return FAMILIES[arch]
 
 
-class _Norm(NamedTuple):
-    """Addresses of a norm's vectors; without a bias it is an RMS norm."""
-
-    weight: int
-    bias: int
-
-
 Widths = Sequence[tuple[str, int]]
 
 
 @dataclass
 class _Part:
     block: int
-    norm: _Norm | None  # None: the layer reads the raw residual stream
+    norm: Norm | None  # None: the layer reads the raw residual stream
     layer: Layer
 
 
@@ -194,7 +188,7 @@ class Network:
         if not runs:
             return None
         assert self.embedding is not None
-        shared = Shared(self.embedding, self.output, self.output_norm[0] if self.output_norm else 0)
+        shared = Shared(self.embedding, self.output, self.output_norm.weight if self.output_norm else 0)
         return Head(w, h, i, list(self.family.block(h, i, w)), shared, self.family.head_streams(h, i, w))
 
     def read_by_passes(self) -> list[str]:
@@ -228,14 +222,17 @@ class Network:
         """Rows for later blocks: the residual stream, then the rows in `left`."""
         return [self._stream.values, *(fixed.values for fixed in self.left.values())]
 
-    def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
-        """The weights of a norm, divided by `divisor`, and for a layer norm also the bias."""
+    def _norm(self, name: str, divisor: float = 1.0) -> Norm:
+        """The weights of a norm, divided by `divisor`, for a layer norm also the bias, and its gate if it has one."""
         n, has_bias = self.hparams.n_embd, self.family.layer_norms and self.family.norm_biases
+        gate_factor = self.family.norm_gates
+        assert not gate_factor or divisor == 1.0, "the gate would read divided values"
         names = [name, name.removesuffix("weight") + "bias"] if has_bias else [name]
         parts = [self.weights.vector(part, n, lambda x: x / np.float32(divisor)) for part in names]
         if self.family.layer_norms and not has_bias:
             parts.append(self.weights.keep(np.zeros(n, np.float32)))
-        return _Norm(parts[0], parts[1] if len(parts) > 1 else 0)
+        gate = NormGate.load(self.weights, name, n, gate_factor) if gate_factor else None
+        return Norm(parts[0], parts[1] if len(parts) > 1 else 0, gate)
 
     @property
     def specs(self) -> Specs:
@@ -314,7 +311,7 @@ class Network:
         """Add a norm, which first adds `residual` to the stream, and its layer; returns the layer's residual."""
         h, x, layer = self.hparams, self.stream, part.layer
         if part.norm:
-            rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
+            rows = part.norm.build(b, x, h.eps, residual, scale=h.scales.residual)
         else:
             rows = self._add_tap(b, residual)
         if isinstance(layer, OwnResidual):
@@ -338,8 +335,7 @@ class Network:
             weight, bias = self.embedding_scale
             b.op(affine_rows, name="embed", count=n_tok, x=x, weight=weight, bias=bias, n=x.n)
         if self.embedding_norm:
-            weight, bias = self.embedding_norm
-            b.norm(x, weight, h.eps, name="token_embd_norm", bias=bias, out=x)
+            self.embedding_norm.build(b, x, h.eps, name="token_embd_norm", out=x)
         if self.family.rms_of_embedding:
             b.op(
                 elementwise.rms_norm, name="token_embd_norm", count=n_tok, x=x, residual=None, out=x, n=x.n,
@@ -369,16 +365,9 @@ class Network:
         if self.streams:
             return self._add_collapse(b, self.streams)
         assert norm is not None
-        return b.norm(
-            self.stream,
-            norm.weight,
-            h.eps,
-            residual,
-            scale=h.scales.residual,
-            name="output_norm",
-            bias=norm.bias,
-            outputs=True,
-        )
+        return norm.build(
+            b, self.stream, h.eps, residual, scale=h.scales.residual, name="output_norm", outputs=True
+        )  # fmt: skip
 
     def _add_collapse(self, b: Builder, streams: Streams) -> Rows:
         """Join all streams of an output token into one row, normalized where the family has a final norm."""

@@ -12,6 +12,7 @@ from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, RecurrentSpec, RowsSpec
 from ..program.builder import Builder, Rows
+from .norm import Norm
 
 MemorySpec = AttentionSpec | RowsSpec | RecurrentSpec
 A_LOWEST = -1e30  # lowest A of a recurrence: A * log2(e) * step must stay finite
@@ -64,22 +65,24 @@ class Sum:
 
 @dataclass
 class PostNorm:
-    """A layer whose result is normalized (RMS) before it is added to the residual stream."""
+    """A layer whose result is normalized (RMS) before it is added to the residual stream. gate_factor: of the norm's
+    gate; 0: it has none."""
 
     layer: Layer
     norm: str  # the tensor's name
     n_embd: int
     eps: float
+    gate_factor: float = 0.0
 
     def load(self, w: Weights) -> None:
         self.layer.load(w)
-        self.weight = w.vector(self.norm, self.n_embd)
+        self.of_result = Norm.load(w, self.norm, self.n_embd, self.gate_factor)
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return self.layer.memory()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        return b.norm(self.layer.build(b, x, memory), self.weight, self.eps, name="post_norm")
+        return self.of_result.build(b, self.layer.build(b, x, memory), self.eps, name="post_norm")
 
 
 class OwnResidual:

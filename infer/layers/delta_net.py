@@ -25,6 +25,7 @@ class GatedDeltaNet:
     grouped: n_head / n_k_head adjacent heads share a head of keys; otherwise head h has the keys of head h % n_k_head.
     beta_scale: factor of the sigmoid of beta, the share of the recalled value that is replaced (2: arXiv:2411.12537).
     sigmoid_gate: the result is gated by a sigmoid, otherwise by SiLU.
+    gate_factor: multiplies the gate.
 
     Beta and alpha come from one tensor ssm_ba, by groups of heads that share keys, or from ssm_beta and ssm_alpha.
     """
@@ -40,6 +41,7 @@ class GatedDeltaNet:
     grouped: bool
     beta_scale: float = 1.0
     sigmoid_gate: bool = False
+    gate_factor: float = 1.0
 
     @property
     def n_key(self) -> int:
@@ -66,7 +68,8 @@ class GatedDeltaNet:
         self.dt_bias = w.vector(p + "ssm_dt.bias", self.n_head)
         a = decay_logs(w, p + "ssm_a", self.n_head)
         self.rate = w.keep(decay_rates(a))
-        self.norm = w.vector(p + "ssm_norm.weight", self.d_v)
+        # as part of the weights the factor costs nothing
+        self.norm = w.vector(p + "ssm_norm.weight", self.d_v, lambda x: x * np.float32(self.gate_factor))
 
     def _load_taps(self, w: Weights) -> None:
         taps = w.array(f"blk.{self.layer}.ssm_conv1d.weight", self.n_convolved, self.d_conv)

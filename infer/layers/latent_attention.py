@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from ..kernels.attention.rope import rope as rope_op
 from ..kernels.rows import elementwise, heads
-from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
 from ..program.record import OpFields
 from .attention import Attention, Rope
 from .base import Gate, MemorySpec
+from .norm import Norm
 from .query_scale import QueryScale
 
 
@@ -31,6 +31,7 @@ class LatentAttention:
     gate      from attn_gate, or None
     scale     of the scores; 0: 1 / sqrt(d_nope + n_rot)
     query_scale  factors of queries by position, or None
+    gate_factor  the norms of latent vectors have gates, with this factor times sqrt(n_embd / rank); 0: they have none
 
     A key is kept as [rotated | latent]: the rotated values come first, as in other attention. Nothing else is kept.
     """
@@ -48,6 +49,7 @@ class LatentAttention:
     gate: Gate | None = None
     scale: float = 0.0
     query_scale: QueryScale | None = None
+    gate_factor: float = 0.0
 
     def __post_init__(self) -> None:
         self.width = self.d_nope + self.n_rot  # values of a head's query
@@ -62,12 +64,12 @@ class LatentAttention:
         p, n_q = f"blk.{self.layer}.", self.n_head * self.width
         if self.q_rank:
             self.w_qa = w.matrix(p + "attn_q_a.weight", self.q_rank, self.n_embd)
-            self.q_norm = w.vector(p + "attn_q_a_norm.weight", self.q_rank)
+            self.q_norm = self._norm(w, p + "attn_q_a_norm.weight", self.q_rank)
             self.w_q = w.matrix(p + "attn_q_b.weight", n_q, self.q_rank)
         else:
             self.w_q = w.matrix(p + "attn_q.weight", n_q, self.n_embd)
         self.w_kv = w.matrix(p + "attn_kv_a_mqa.weight", self.rank + self.n_rot, self.n_embd)
-        self.kv_norm = w.vector(p + "attn_kv_a_norm.weight", self.rank)
+        self.kv_norm = self._norm(w, p + "attn_kv_a_norm.weight", self.rank)
         if p + "attn_kv_b.weight" in w:
             self.w_kb, self.w_vb = self._split(w, p)
         else:
@@ -78,6 +80,10 @@ class LatentAttention:
             self.w_gate = w.matrix(p + "attn_gate.weight", n_gate, self.n_embd)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
         self._weights = w
+
+    def _norm(self, w: Weights, name: str, rank: int) -> Norm:
+        """The norm of latent vectors of `rank` values."""
+        return Norm.load(w, name, rank, self.gate_factor * math.sqrt(self.n_embd / rank))
 
     def _split(self, w: Weights, p: str) -> tuple[Weight, Weight]:
         """The matrices of keys and of values, from one that has rows of both, head by head. The
@@ -115,15 +121,13 @@ class LatentAttention:
         """The rows from which queries are made: their latent vectors, or the input itself."""
         if not self.q_rank:
             return x
-        return b.norm(b.matmul(x, self.w_qa, "attn_q_a"), self.q_norm, self.eps, name="attn_q_norm")
+        return self.q_norm.build(b, b.matmul(x, self.w_qa, "attn_q_a"), self.eps, name="attn_q_norm")
 
     def _key(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         """[rotated | latent] of every token."""
         both, key = b.matmul(x, self.w_kv, "attn_kv_a"), b.rows(self.n_rot + self.rank)
-        b.op(
-            gated_norm, name="attn_kv_norm", count=b.batch.n_tok, y=both.columns(0, self.rank), weight=self.kv_norm,
-            stride=0, out=key.columns(self.n_rot, self.rank), n_group=1, n=self.rank, eps=float(self.eps),
-        )  # fmt: skip
+        latent = key.columns(self.n_rot, self.rank)
+        self.kv_norm.build(b, both.columns(0, self.rank), self.eps, name="attn_kv_norm", out=latent)
         if self.n_rot:
             self._move(b, both.columns(self.rank, self.n_rot), 0, key, 0, 1)
             self._turn(b, key, 1, self.n_rot + self.rank, memory)

@@ -99,7 +99,7 @@ def chosen(model: Any, x: F64, low: F64, p: str) -> F64:
 
 
 def limited(model: Any, x: F64, p: str) -> F64:
-    limit = model.c["swiglu_limit"]
+    limit = model.c["swiglu_limit"] or np.inf
     gate, up = (model.linear(x, p + part) for part in ("gate_proj", "up_proj"))
     return model.linear(silu(np.minimum(gate, limit)) * np.clip(up, -limit, limit), p + "down_proj")
 

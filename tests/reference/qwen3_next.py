@@ -40,7 +40,8 @@ def qwen3_next(model: Any, ids: list[int]) -> F64:
     return model.head(model.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
 
 
-def delta_net(model: Any, h: F64, p: str, act: str = "silu") -> F64:
+def delta_net(model: Any, h: F64, p: str, act: str = "silu", plus: float = 0.0, eps: float | None = None) -> F64:
+    """act: of the gate; plus: added to the norm's weight; eps: of the norm, None: as of others."""
     c, n_tok = model.c, len(h)
     n_k, n_v, d_k, d_v = (c[f"linear_{name}"] for name in _SIZES)
     share = n_v // n_k
@@ -52,7 +53,14 @@ def delta_net(model: Any, h: F64, p: str, act: str = "silu") -> F64:
         rows = (h @ np.concatenate([model.t[k] for k in pieces]).T).reshape(n_tok, n_k, -1)
         q, k, v, z = np.split(rows, [d_k, 2 * d_k, 2 * d_k + share * d_v], axis=2)
         mixed = np.concatenate([part.reshape(n_tok, -1) for part in (q, k, v)], axis=1)
-        b, a = np.split(model.linear(h, p + "in_proj_ba").reshape(n_tok, n_k, -1), 2, axis=2)
+        # random checkpoints hold it in the parts into which the converter splits it
+        pieces = (
+            [p + "in_proj_ba.weight"]
+            if p + "in_proj_ba.weight" in model.t
+            else [f"{p}in_proj_ba.weight.{i}" for i in range(2 * n_k)]
+        )
+        both = h @ np.concatenate([model.t[k] for k in pieces]).T
+        b, a = np.split(both.reshape(n_tok, n_k, -1), 2, axis=2)
     taps = model.t[p + "conv1d.weight"][:, 0].T
     mixed, _ = conv1d(mixed, taps, np.float64(0), np.zeros((len(taps) - 1, mixed.shape[1])))
     q, k, v = np.split(silu(mixed), [n_k * d_k, 2 * n_k * d_k], axis=1)
@@ -61,7 +69,8 @@ def delta_net(model: Any, h: F64, p: str, act: str = "silu") -> F64:
     gate = np.exp(-np.exp(model.t[p + "A_log"]) * steps)[:, :, None]
     v, state = v.reshape(n_tok, n_v, d_v), np.zeros((n_v, d_k, d_v))
     y, _ = delta_rule(q * d_k**-0.5, k, v, gate, sigmoid(b.reshape(n_tok, n_v)), state)
-    y = gated_norm(y, z.reshape(n_tok, n_v, d_v), model.t[p + "norm.weight"], model.eps, norm_first=True, act=act)
+    weight = model.t[p + "norm.weight"] + plus
+    y = gated_norm(y, z.reshape(n_tok, n_v, d_v), weight, eps or model.eps, norm_first=True, act=act)
     return model.linear(y.reshape(n_tok, -1), p + "out_proj")
 
 

@@ -260,13 +260,15 @@ def take_parts(
 
 
 # --- gates ---
-@emit("i64,i64,i64->void")
-def _gate_row(e, x, gate, n):
+@emit("i64,i64,i64,i64,f32->void")
+def _gate_row(e, x, gate, out, n, scale):
+    wide = e.splat(scale, 16)
+
     def whole(o):
-        e.store(sigmoid(e, e.load(V16F, gate, o), e.load(V16F, x, o)), x, o)
+        e.store(sigmoid(e, e.load(V16F, gate, o), e.b.fmul(wide, e.load(V16F, x, o))), out, o)
 
     def single(o):
-        e.store(_gated_one(e, e.load(F32, gate, o), e.load(F32, x, o)), x, o)
+        e.store(_gated_one(e, e.load(F32, gate, o), e.b.fmul(scale, e.load(F32, x, o))), out, o)
 
     over_values(e, n, whole, single)
 
@@ -283,14 +285,16 @@ def sigmoid_at(e, gate):
 
 @kernel
 def gate_rows(
-    a, tid, nth, *, count: Address, x: Address, ldx: Int, gate: Address, ldgate: Int, n: Int, one_gate: Int = 0
-):
-    """x *= sigmoid(gate). gate f32 [row][n], or with one_gate f32 [row], one for all values of a row."""
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, gate: Address, ldgate: Int, n: Int, one_gate: Int = 0,
+    out: Address = 0, ldout: Int, scale: Float = 1.0,
+):  # fmt: skip
+    """out = scale * x * sigmoid(gate); out 0: x. gate f32 [row][n], or with one_gate f32 [row], one for all values of
+    a row, in place and without `scale`."""
     for t in range(tid, ldi(count), nth):
         if one_gate:
             scale_row(x + t * ldx, n, sigmoid_at(gate + t * ldgate))
         else:
-            _gate_row(x + t * ldx, gate + t * ldgate, n)
+            _gate_row(x + t * ldx, gate + t * ldgate, out + t * ldout if out else x + t * ldx, n, scale)
 
 
 # --- SwiGLU ---

@@ -189,6 +189,13 @@ def test_what_is_left_alone_of_deepseek_v4(name: str) -> None:
     assert decision == Decision(BF16, Reason.LEFT_ALONE)
 
 
+@pytest.mark.parametrize("name", ["blk.0.attn_norm_gate_up", "blk.0.attn_kv_a_norm_gate_down", "output_norm_gate_up"])
+def test_gates_of_norms_are_left_alone(name: str) -> None:
+    tensors = model((64, 512), f"{name}.weight", source=BF16)
+    (decision,) = decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="gigachat35")).values()
+    assert decision == Decision(BF16, Reason.LEFT_ALONE)
+
+
 @pytest.mark.parametrize("name", ["blk.0.attn_q_a.weight", "blk.0.attn_q_b.weight"])
 def test_what_an_architecture_has_eight_bits_for(name: str) -> None:
     tensors, of = model((64, 512), name, "output.weight"), ModelTraits(4, arch="glm5-next")

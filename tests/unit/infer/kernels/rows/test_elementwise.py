@@ -169,6 +169,15 @@ def test_gate_rows(n: int, only: bool) -> None:
     assert worst(x, expected) < 1e-6
 
 
+@pytest.mark.parametrize("n", LENGTHS)
+def test_gate_rows_to_other_rows(n: int) -> None:
+    x, gate, out = rows((5, n), 1), rows((5, n), 2), rows((5, n), 3)
+    before, expected = x.copy(), 2.5 * x / (1 + np.exp(-gate.astype(np.float64)))
+    run(elementwise.gate_rows, of_rows(elementwise.gate_rows, 5, x=x, gate=gate, n=n, out=out, scale=2.5), 3)
+    assert worst(out, expected) < 1e-6
+    np.testing.assert_array_equal(x, before)
+
+
 def test_take_parts() -> None:
     """The second part of every three, groups of 5."""
     x, out = rows((4, 7 * 15), 1), rows((4, 35), 2)

@@ -1,0 +1,159 @@
+"""GigaChat 3.5: gated delta rule, latent attention on every fourth layer, experts, norms with gates around all parts.
+Of Sber."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.families.gigachat35 import GigaChat35Hparams
+
+from ..checkpoint import Config
+from ..transforms import PLUS_ONE
+from .blocks import read_kinds, read_layers
+from .deepseek2 import DeepSeekV2, DeepSeekV3
+from .delta import GroupedDelta
+from .family import Family, Row, Shapes, TensorBlock, row
+from .unused_fields import MTP
+
+KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention", "attention": "full_attention"}
+# Settings with one supported value, which a config may leave out.
+FIXED: Mapping[str, Any] = {
+    "attention_type": "LlamaLatentAttention",
+    "num_krope_heads": 1,
+    "norm_type": "ZeroCenteredGatedNorm",
+    "layernorm_type": "pre_post",
+    "layernorm_gating_weight": 2.0,
+    "gated_attention": True,
+    "use_mla_scaling_factor": True,
+    "use_shared_expert_sigmoid": False,
+    "linear_attention_type": "Qwen3NextGatedDeltaNet",
+    "linear_gating_type": "gated_rmsnorm_sigmoid_zero_centered",
+    "linear_sigmoid_gate_scale": 2.0,
+    "linear_use_short_conv": True,
+    "linear_use_legacy_qkvz_layout": False,
+    "output_gate_type": "sigmoid",
+}
+NORM_RANK = 16  # of the gates of norms
+NORMS = {
+    "input_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
+    "post_attention_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GigaChat35(GroupedDelta, DeepSeekV3):
+    """One model of GigaChat 3.5."""
+
+    arch = "gigachat35"
+    architectures: ClassVar[tuple[str, ...]] = ("GigaChat35ForCausalLM",)
+    hparams: ClassVar[type[Any]] = GigaChat35Hparams
+    order = (
+        f"{DeepSeekV3.order} .expert_shared_feed_forward_length d_conv d_state=d_k n_group=n_k_head "
+        "n_ssm_head=n_v_head d_inner recurrent limit limit_shared gated_eps?"
+    )
+    pre = ("gigachat",)
+    in_llama_cpp = False  # only in a pull request
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **DeepSeekV2.without_effect,
+        **MTP,
+        **dict.fromkeys(("optimizer_eps", "attention_distillation"), "only training"),
+        "nextn_is_sparse": "only layers that guess tokens ahead, which are left out",
+    }
+    conditional: ClassVar[Mapping[str, str]] = {"layer_types": "only without full_attention_layers"}
+    norm_transform = PLUS_ONE
+
+    d_conv: int
+    n_k_head: int
+    n_v_head: int
+    d_k: int
+    d_v: int
+    attention: tuple[bool, ...]  # per layer
+    limit: float  # of the inputs of gates in feed-forward parts; 0: none
+    gated_eps: float  # of the norm of the delta rule's results
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        for key, value in FIXED.items():
+            if key in config.data and config.get(key) is None:
+                raise config.wrong(key, str(value))
+            config.expects(key, value)
+        cls.read_delta(config, shapes)
+        # the heads read states before the last norm
+        return replace(super().read(config, shapes), heads_ahead=())
+
+    @classmethod
+    def read_more(cls, config: Config, n_ctx: int) -> dict[str, Any]:
+        return {
+            **cls.read_delta(config, {}),
+            "attention": _attention(config, read_layers(config)),
+            "limit": config.number("swiglu_limit", default=10.0, positive=False),
+            "gated_eps": config.number("linear_attn_o_norm_eps", "rms_norm_eps", default=cls.usual_eps),
+        }
+
+    def values(self) -> dict[str, Any]:
+        return {
+            **super().values(),
+            "latent_eps": None,
+            "expert_shared_feed_forward_length": self.n_shared * self.n_ff_expert,
+            "d_inner": self.n_value,
+            "recurrent": [not there for there in self.attention],
+            **dict.fromkeys(("limit", "limit_shared"), [self.limit] * self.n_layer),
+            "gated_eps": self.gated_eps if self.gated_eps != self.eps else None,
+        }
+
+    def notes(self) -> Iterator[str]:
+        yield from Family.notes(self)
+        yield from self.rope_scaling.notes
+
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
+        yield from super().parts(name, shape)
+        yield from self.delta_parts(name, shape)
+        share = self.n_v_head // self.n_k_head
+        if name.endswith(".in_proj_ba.weight") and shape == (2 * self.n_v_head, self.n_embd):
+            for i in range(2 * self.n_k_head):
+                yield TensorBlock(f"{name}.{i}", (i * share, 0), (share, self.n_embd))
+
+    def rows(self) -> Iterator[Row]:
+        yield from self.outer_rows(self.embedding, "model.norm.weight", PLUS_ONE)
+        yield from _gate_rows("model.norm", "output_norm", self.n_embd)
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            for source, target in NORMS.items():
+                yield from _norm_rows(hf + source, blk + target, self.n_embd)
+            yield from self.mixer(hf + "self_attn.", blk, i)
+            yield from self.feed_forward(hf + "mlp.", blk, i)
+
+    def mixer(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        if not self.attention[i]:
+            yield from self.delta(hf, blk)
+            return
+        n, n_head = self.n_embd, self.n_head
+        yield from self.latent.rows(hf, blk, n, n_head, "o_proj.weight", norm=_norm_rows)
+        yield row(hf + "gate_proj.weight", blk + "attn_gate.weight", n_head * self.latent.d_value, n)
+
+    def beta_alpha(self, hf: str, blk: str) -> Iterator[Row]:
+        for i, part in enumerate(("beta", "alpha")):  # in turn for every head of keys
+            pieces = tuple(f"{hf}in_proj_ba.weight.{2 * k + i}" for k in range(self.n_k_head))
+            piece = (self.n_v_head // self.n_k_head, self.n_embd)
+            yield Row(f"{blk}ssm_{part}.weight", (self.n_v_head, self.n_embd), pieces, source_shape=piece)
+
+
+def _norm_rows(hf: str, target: str, n: int) -> Iterator[Row]:
+    """A norm of n values with its gate; names without `.weight`."""
+    yield row(hf + ".weight", target + ".weight", n, transform=PLUS_ONE)
+    yield from _gate_rows(hf, target, n)
+
+
+def _gate_rows(hf: str, target: str, n: int) -> Iterator[Row]:
+    yield row(hf + ".gate_up_projection.weight", target + "_gate_up.weight", NORM_RANK, n)
+    yield row(hf + ".gate_down_projection.weight", target + "_gate_down.weight", n, NORM_RANK)
+
+
+def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
+    """Per layer, whether it has attention; otherwise it has the delta rule."""
+    full = config.get("full_attention_layers")
+    if full is None:
+        return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
+    if not isinstance(full, list) or not all(type(i) is int and 0 <= i < n_layer for i in full):
+        raise config.wrong("full_attention_layers", f"numbers of layers from 0 to {n_layer - 1}")
+    return tuple(i in full for i in range(n_layer))
