@@ -60,6 +60,7 @@ QUICK = {
     ("gemma3n", "Q8_0"),
     ("laguna", "Q8_0"),
     ("jet-nemotron", "Q8_0"),
+    ("gigachat35", "Q8_0"),
 }  # fmt: skip
 EXACT = {("mamba2", "Q8_0", "exact"), ("falcon-mamba", "Q4_0", "exact")}
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another family of QUICK
