@@ -13,7 +13,8 @@ from .blocks import read_kinds, read_layers
 from .deepseek2 import DeepSeekV2, DeepSeekV3
 from .delta import GroupedDelta
 from .family import Family, Row, Shapes, TensorBlock, row
-from .unused_fields import MTP
+from .heads import MOST_HEADS
+from .unused_fields import MTP, mtp_layers
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention", "attention": "full_attention"}
 # Settings with one supported value, which a config may leave out.
@@ -59,7 +60,6 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
         **dict.fromkeys(("optimizer_eps", "attention_distillation"), "only training"),
         "nextn_is_sparse": "only layers that guess tokens ahead, which are left out",
     }
-    conditional: ClassVar[Mapping[str, str]] = {"layer_types": "only without full_attention_layers"}
     norm_transform = PLUS_ONE
 
     d_conv: int
@@ -76,7 +76,7 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
         for key, value in FIXED.items():
             if key in config.data and config.get(key) is None:
                 raise config.wrong(key, str(value))
-            config.expects(key, value)
+            config.expects(key, value, *([int(value)] if type(value) is float else []))
         cls.read_delta(config, shapes)
         # the heads read states before the last norm
         return replace(super().read(config, shapes), heads_ahead=())
@@ -86,7 +86,7 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
         return {
             **cls.read_delta(config, {}),
             "attention": _attention(config, read_layers(config)),
-            "limit": config.number("swiglu_limit", default=10.0, positive=False),
+            "limit": _limit(config),
             "gated_eps": config.number("linear_attn_o_norm_eps", "rms_norm_eps", default=cls.usual_eps),
         }
 
@@ -100,6 +100,9 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
             **dict.fromkeys(("limit", "limit_shared"), [self.limit] * self.n_layer),
             "gated_eps": self.gated_eps if self.gated_eps != self.eps else None,
         }
+
+    def left_out(self) -> tuple[str, ...]:
+        return mtp_layers(self.n_layer, MOST_HEADS)
 
     def notes(self) -> Iterator[str]:
         yield from Family.notes(self)
@@ -149,11 +152,25 @@ def _gate_rows(hf: str, target: str, n: int) -> Iterator[Row]:
     yield row(hf + ".gate_down_projection.weight", target + "_gate_down.weight", n, NORM_RANK)
 
 
+def _limit(config: Config) -> float:
+    """The limit of gates' inputs; 0: none. The field is required: vLLM and SGLang have different defaults."""
+    if "swiglu_limit" in config.data and config.get("swiglu_limit") is None:
+        return 0.0
+    return max(0.0, config.number("swiglu_limit", positive=False))
+
+
 def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it has attention; otherwise it has the delta rule."""
+    """Per layer, whether it has attention; otherwise it has the delta rule. Two fields may say so."""
     full = config.get("full_attention_layers")
     if full is None:
-        return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
+        return _by_kinds(config, n_layer)
     if not isinstance(full, list) or not all(type(i) is int and 0 <= i < n_layer for i in full):
         raise config.wrong("full_attention_layers", f"numbers of layers from 0 to {n_layer - 1}")
-    return tuple(i in full for i in range(n_layer))
+    attention = tuple(i in full for i in range(n_layer))
+    if config.get("layer_types") is not None and _by_kinds(config, n_layer) != attention:
+        raise config.wrong("layer_types", "the kinds of those of full_attention_layers")
+    return attention
+
+
+def _by_kinds(config: Config, n_layer: int) -> tuple[bool, ...]:
+    return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))

@@ -353,6 +353,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek-v4-flash": _deepseek4(43, 256),
     # four of its layers, with 16 of 256 experts: 3.5 GB at Q8_0
     "deepseek-v4-slice": _deepseek4(4, 16),
+    "gigachat-3.5-432b": {
+        "architectures": ["GigaChat35ForCausalLM"], "hidden_size": 7168, "intermediate_size": 18432,
+        "num_hidden_layers": 40, "full_attention_layers": [*range(3, 40, 4)], "num_attention_heads": 64,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "linear_num_key_heads": 32, "linear_num_value_heads": 64, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_group": 1, "topk_group": 1,
+        "moe_intermediate_size": 2048, "swiglu_limit": 10.0, "vocab_size": 128256, "max_position_embeddings": 262144,
+    },
     "gpt-oss-20b": {
         "architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "intermediate_size": 2880,
         "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,

@@ -19,7 +19,8 @@ ROWS = FamilyRows(
             "q_lora_rank": None, "kv_lora_rank": 33, "qk_nope_head_dim": 17, "qk_rope_head_dim": 14, "v_head_dim": 9,
             "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 20,
             "linear_value_head_dim": 12, "linear_conv_kernel_dim": 4, "linear_attn_o_norm_eps": 1e-3,
-            "norm_topk_prob": False, "swiglu_limit": 0.0, "rms_norm_eps": 1e-5, "rope_theta": 1000.0,
+            "norm_topk_prob": False, "swiglu_limit": None, "layernorm_gating_weight": 2,
+            "rms_norm_eps": 1e-5, "rope_theta": 1000.0,
             "rope_scaling": {
                 "type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32, "beta_fast": 3.0,
                 "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 0.7,
@@ -73,11 +74,17 @@ ROWS = FamilyRows(
         ("gigachat35", {"linear_gating_type": "sigmoid_gate"}, UnsupportedError, "linear_gating_type = .sigmoid_gate."),
         ("gigachat35", {"num_key_value_heads": 1}, CheckpointError, "num_key_value_heads = 1"),
         ("gigachat35", {"full_attention_layers": [4]}, CheckpointError, "numbers of layers from 0 to 3"),
+        (
+            "gigachat35", {"layer_types": ["full_attention"] * 4}, CheckpointError,
+            "layer_types = .*those of full_attention_layers",
+        ),
         ("gigachat35", {"full_attention_layers": None}, CheckpointError, "has no layer_types"),
         ("gigachat35", {"linear_num_value_heads": 5}, CheckpointError, "a multiple of linear_num_key_heads = 2"),
+        ("gigachat35", {"swiglu_limit": "none"}, CheckpointError, "swiglu_limit = .none.*a finite number"),
         ("gigachat35", {"scoring_func": "softmax"}, UnsupportedError, "scoring_func = .softmax."),
     ),
     notes=(("gigachat35", {}, "no such architecture"),),
     refused=("gigachat35", "gigachat35-yarn"),
+    sizes={"gigachat-3.5-432b": 430.6},  # with its three heads 432.6
     loaded=("gigachat35",),
 )  # fmt: skip

@@ -61,6 +61,7 @@ QUICK = {
     ("laguna", "Q8_0"),
     ("jet-nemotron", "Q8_0"),
     ("hymba", "Q8_0"),
+    ("gigachat35", "Q8_0"),
 }  # fmt: skip
 EXACT = {("mamba2", "Q8_0", "exact"), ("falcon-mamba", "Q4_0", "exact")}
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another family of QUICK
