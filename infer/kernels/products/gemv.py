@@ -171,12 +171,12 @@ def piece(w, stride, x, y, r0, r1, K):  # replaced in every variant
 
 
 @device
-def next_rows(counter, groups, N, stride, tid, nth, step):
-    """The next untaken chunk of rows of a group of columns: (the group's record, or 0 if none is left; r0, r1; the
-    `step` for the next call, see chunks.py)."""
+def next_rows(counter, groups, N, stride, tid, nth, step, most):
+    """The next untaken chunk of rows of a group of columns, of at most `most` bytes: (the group's record, or 0 if none
+    is left; r0, r1; the `step` for the next call, see chunks.py)."""
     # long runs of memory are read fastest, but nobody should wait long for the last chunk
     share = ldi(groups) * N * stride // (8 * nth)
-    chunk = max(4, min(max(share, LEAST_BYTES), MOST_BYTES) // stride)
+    chunk = max(4, min(max(share, LEAST_BYTES), most) // stride)
     n_chunks = (N + chunk - 1) // chunk
     i, step = next_chunk(counter, ldi(groups) * n_chunks, tid, nth, step)
     if i >= ldi(groups) * n_chunks:
@@ -193,7 +193,7 @@ def gemv(
     """y = W x by chunks of rows; within a chunk one column after the other, so that the rows come from the cache."""
     step = 0
     while True:
-        group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step)
+        group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step, MOST_BYTES)
         if group == 0:
             break
         rows = w + ldi(group) * expert_stride

@@ -22,6 +22,7 @@ from .row_products import SMALL, RowProducts, pair_sums, totals_of
 from .wide_columns import MOST, ROWS, TURNS, Sixteens
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
+MOST_BYTES = 512 << 10  # maximum bytes of weights in a chunk
 _SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
 
 
@@ -336,7 +337,7 @@ def gemv_columns(
     """y = W x by chunks of rows, with up to MOST columns at a time."""
     step = 0
     while True:
-        group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step)
+        group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step, MOST_BYTES)
         if group == 0:
             break
         rows = w + ldi(group) * expert_stride

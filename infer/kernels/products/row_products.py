@@ -138,7 +138,7 @@ class RowProducts:
         self.n_groups = e.b.lshr(K, const(I64, 5))
         self.n_chains = 1 + (block.n_min > 0)
 
-    def _at(self, row: Value, group: Value) -> Value:
+    def at(self, row: Value, group: Value) -> Value:
         """Address of the block that begins with this group."""
         b, shift = self.e.b, self.block.groups.bit_length() - 1
         return self.e.at(row, b.mul(b.lshr(group, const(I64, shift)), const(I64, self.block.nbytes)))
@@ -150,7 +150,7 @@ class RowProducts:
 
     def unpack(self, row: Value, first: Value) -> Groups:
         """Unpack eight groups of a row from group `first` on."""
-        q = self._at(row, first)
+        q = self.at(row, first)
         for line in range(0, 8 // self.block.groups * self.block.nbytes, 64):
             self.e.prefetch(self.e.at(q, self.ahead), line, self.e.isa.near)
         return eight_groups(self.e, self.block, q)
@@ -235,7 +235,7 @@ class RowProducts:
             e.store(const(V8F, 0.0), slot)
 
         def one(k, _):
-            codes, d, mins = one_block(e, block, self._at(row, b.add(begin, k)))
+            codes, d, mins = one_block(e, block, self.at(row, b.add(begin, k)))
             for j, c in enumerate(codes):
                 group(b.add(k, const(I64, j)), c, d, mins)
 

@@ -19,7 +19,7 @@ ROWS = 2  # rows multiplied with a column together
 TURNS = 2  # TURNS * ROWS rows use the same part of the columns while it is in the first-level cache
 MOST = 8  # maximum columns at a time
 PART = 48  # sixteens of groups in that part, over all columns: 30 KB
-AHEAD = 8192  # prefetch distance in bytes of rows, approximately
+AHEAD = 6144  # minimum prefetch distance in bytes; it is that of the next ROWS * TURNS rows, if these are longer
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 
@@ -134,10 +134,7 @@ class Sixteens:
         self, e: Emitter, kind: GGMLType, stride: Value, x: Value, x_stride: Value, K: Value, n: Value
     ) -> None:
         self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, K), x, x_stride, n
-        # prefetch the same part of a later row, which the other rows do not prefetch
-        b = e.b
-        later = b.mul(b.add(b.udiv(const(I64, AHEAD // ROWS), stride), const(I64, 1)), const(I64, ROWS))
-        self.rows.ahead = b.mul(stride, later)
+        self.rows.ahead = e.intr("smax", const(I64, AHEAD), e.b.mul(stride, const(I64, ROWS * TURNS)))
         self.n_chains = self.rows.n_chains
         self.chains = e.stack(V16F, MOST * ROWS * TURNS * self.n_chains)
 
@@ -164,11 +161,29 @@ class Sixteens:
             def together(r, _):
                 places = [b.add(r, const(I64, k)) for k in range(ROWS)]
                 pointers = [address(place) for place in places]
-                e.loop(end, lambda i, _: self._sixteen(b.shl(i, const(I64, 4)), pointers, places), start=begin)
+
+                def sixteen(i, _):
+                    self._read_soon(b.sub(i, begin), b.sub(end, begin), begin, pointers)
+                    self._sixteen(b.shl(i, const(I64, 4)), pointers, places)
+
+                e.loop(end, sixteen, start=begin)
 
             e.loop(count, together, step=ROWS)
 
         e.loop(parts, part)
+
+    def _read_soon(self, i: Value, n: Value, begin: Value, pointers: list[Value]) -> None:
+        """Prefetch for step i of the n steps of a part, which begins with sixteen `begin` of two rows.
+
+        The first row's part is prefetched before the second's: the processor itself prefetches memory that is asked
+        for in ascending order, but not rows that are read in turn.
+        """
+        b, rows = self.e.b, self.rows
+        first, second = pointers
+        k = b.mul(i, const(I64, ROWS))
+        before = b.icmp_signed("<", k, n)
+        row, k = b.select(before, first, second), b.select(before, k, b.sub(k, n))
+        rows.read_soon(rows.at(row, b.shl(b.add(begin, k), const(I64, 4))), ROWS)
 
     def _sixteen(self, first: Value, pointers: list[Value], places: list[Value]) -> None:
         e, b = self.e, self.e.b

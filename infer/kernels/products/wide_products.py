@@ -37,16 +37,19 @@ class WideProducts(RowProducts):
 
     def unpack(self, row: Value, first: Value) -> Groups:
         """Unpack eight groups of a row; codes 4 x <64 x i8> (weights/pairs.py)."""
-        e, p = self.e, self._at(row, first)
+        e, p = self.e, self.at(row, first)
         g = numbers_of_pairs(e, self.block, p, super().unpack(row, first))
         return Groups(PAIRS[self.kind](e, p), g.scale, g.mins, g.subs)
 
     def sixteen(self, row: Value, first: Value) -> Groups:
         """Unpack sixteen groups of a row (weights/sixteen.py)."""
-        e, p = self.e, self._at(row, first)
-        for line in range(0, 16 // self.block.groups * self.block.nbytes, 64):
-            e.prefetch(e.at(p, self.ahead), line, e.isa.near)
-        return sixteen_groups(e, self.kind, self.block, p)
+        return sixteen_groups(self.e, self.kind, self.block, self.at(row, first))
+
+    def read_soon(self, p: Value, n: int = 1) -> None:
+        """Prefetch n times sixteen groups, `ahead` bytes after p."""
+        e, there = self.e, self.e.at(p, self.ahead)
+        for line in range(0, n * 16 // self.block.groups * self.block.nbytes, 64):
+            e.prefetch(there, line, e.isa.near)
 
     def row(
         self, row: Value, x: Value, turns: Value, eight: Callable[[Value, list[Value]], list[Value]], rest: Rest
@@ -81,6 +84,7 @@ class WideProducts(RowProducts):
     def _sixteen(self, row: Value, x: Value, first: Value, chains: list[Value]) -> list[Value]:
         """Add sixteen groups from `first` on to the chains, <16 x f32>: of products and, if any, of minima."""
         e, b = self.e, self.e.b
+        self.read_soon(self.at(row, first))
         xq, g = e.at(x, b.shl(first, const(I64, 5))), self.sixteen(row, first)
         dots: list[Value] = []
         for k, codes in enumerate(g.codes):
