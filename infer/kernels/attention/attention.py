@@ -23,8 +23,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.elementary import LOG2E
 from ..emit.emitter import atomic_add, emit, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Float, Int
-from .attention_codes import make_code_scores, make_code_values
-from .attention_codes import round_queries as round_queries_to_bytes
+from .attention_codes import make_code_scores, make_code_values, make_round_queries
 from .attention_latent import left_packed, make_latent_scores, make_latent_values, make_unpack_keys
 from .attention_products import (
     make_direct_scores,
@@ -357,7 +356,7 @@ def attention_kernel(
             attention,
             f"attention_codes_{name}",
             IN_REGISTERS=1 << 30,
-            round_queries=round_queries_to_bytes,
+            round_queries=make_round_queries(keys),
             direct_scores=make_code_scores(keys),
             direct_values=make_code_values(values),
             unpack=left_packed,

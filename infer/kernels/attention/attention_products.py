@@ -5,7 +5,7 @@ block to scratch once, as f32, for `unpacked_*`. Both ways read the same numbers
 a score is one chain of fma over d_head, an output one chain over the positions of a chunk, ascending.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..emit.emitter import F32, I64, Emitter, Value, const, emit
@@ -87,8 +87,9 @@ WriteScores = Callable[[Emitter, int, Value, Value, Sequence[Value], Value, Valu
 
 
 def scores_of_block(
-    e: Emitter, tile: Value, k: Value, v: Value, row: Value, vrow: Value, d_head: Value, seen: Value, write: WriteScores
-) -> Callable[[int, Value], None]:
+    e: Emitter, tile: Value, k: Value, v: Value, row: Value, vrow: Value, d_head: Value, seen: Value,
+    write: WriteScores, groups_of: Mapping[int, int] = GROUPS_OF,
+) -> Callable[[int, Value], None]:  # fmt: skip
     """A function that writes the scores of `rows` rows from r on with positions 0 .. seen of a block; it prefetches the
     block's values meanwhile. Fields as of `direct_scores`; write(e, rows, q, line, keys, p, d_head, soon): as
     `_scores`."""
@@ -97,7 +98,7 @@ def scores_of_block(
     last = b.ashr(seen, const(I64, 4))
 
     def take(rows: int, r: Value) -> None:
-        n = GROUPS_OF[rows]
+        n = groups_of[rows]
 
         def groups(g: Value, _: list[Value]) -> None:
             # groups after the last that the queries see read the last again; their scores are masked
@@ -121,20 +122,20 @@ def make_direct_scores(keys: KVType) -> Any:
         """
         write = lambda e, *given: _scores(e, keys, *given)
         take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write)
-        _few_rows(e, n_row, take)
+        few_rows(e, n_row, tuple(GROUPS_OF), take)
 
     return direct_scores
 
 
-def _few_rows(e: Emitter, n_row: Value, take: Callable[[int, Value], None]) -> None:
-    """Call take(rows, r) for all rows: DIRECT at a time, then once for the rest, with the least of GROUPS_OF that is
-    enough. The last of these rows may have no query."""
+def few_rows(e: Emitter, n_row: Value, sizes: Sequence[int], take: Callable[[int, Value], None]) -> None:
+    """Call take(rows, r) for all rows: the largest of `sizes` (ascending, a power of two) at a time, then once for the
+    rest, with the least size that is enough. The last of these rows may have no query."""
     b = e.b
-    whole = b.and_(n_row, const(I64, -DIRECT))
-    e.loop(whole, lambda r, _: take(DIRECT, r), step=DIRECT)
+    whole = b.and_(n_row, const(I64, -sizes[-1]))
+    e.loop(whole, lambda r, _: take(sizes[-1], r), step=sizes[-1])
     rest = b.sub(n_row, whole)
     below = 0
-    for rows in GROUPS_OF:
+    for rows in sizes:
         enough = b.and_(b.icmp_signed(">", rest, const(I64, below)), b.icmp_signed("<=", rest, const(I64, rows)))
         with b.if_then(enough):
             take(rows, whole)
@@ -295,7 +296,7 @@ def make_direct_values(keys: KVType, values: KVType) -> Any:
             if n > 1:
                 e.loop(v_pad, columns(rows, r, 1), start=whole, step=16)
 
-        _few_rows(e, n_row, take)
+        few_rows(e, n_row, tuple(GROUPS_OF), take)
 
     return direct_values
 
