@@ -213,9 +213,9 @@ def _group_scores(
     index, acc, n = b.lshr(first, const(I64, 3)), list(acc), len(keys)
     lost = [e.splat(e.load(I32, b.add(q, places[1]), index), lanes) if dots.bias else None for q in query]
     sums = [[[_Sum(dots, lanes, start) for _ in parts] for _ in keys] for start in lost]
+    for address in soon:
+        _prefetch_group(e, kind, address, first, K_LANES)
     for i in range(words):
-        for address in soon:
-            e.prefetch(b.add(address, b.shl(first, const(I64, 3))), 64 * i)
         d = b.add(first, const(I64, 8 * i))
         halves = [dots.words.key_bytes(reader, key, d) for key in keys]
         for half in (0, 1):
@@ -237,6 +237,14 @@ def _group_scores(
             if dots.middle:
                 acc[at] = e.fma(_minimum(e, dots, times[k]), exact, acc[at])
     return acc
+
+
+def _prefetch_group(e: Emitter, kind: KVType, address: Value, first: Value, n: int) -> None:
+    """Prefetch as many bytes as n positions have in a group of values, from the share of group `first` / 32 on."""
+    size = n * (GROUP // 8 * kind.eighth + kind.group)
+    here = e.b.add(address, e.b.mul(e.b.lshr(first, const(I64, 5)), const(I64, size)))
+    for line in range(0, size, 64):
+        e.prefetch(here, line)
 
 
 def _minimum(e: Emitter, dots: _Dots, times: Sequence[Value]) -> Value:
@@ -273,10 +281,10 @@ def _scores(
 def make_code_scores(keys: KVType) -> Any:
     """`direct_scores` of attention_products.py, for rounded queries and packed keys."""
 
-    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def code_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
+    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def code_scores(e, tile, n_row, k, next_keys, row, d_head, seen):
         write = lambda e, *given: _scores(e, keys, *given)
-        take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write, _KEYS_OF)
+        take = scores_of_block(e, tile, k, next_keys, row, d_head, seen, write, _KEYS_OF)
         few_rows(e, n_row, tuple(_KEYS_OF), take)
 
     return code_scores
@@ -471,7 +479,7 @@ def make_code_values(values: KVType) -> Any:
     """`direct_values` of attention_products.py, with rounded weights and packed values."""
 
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def code_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
+    def code_values(e, tile, n_row, v, next_values, vrow, d_head, d_value, b0, window):
         b = e.b
         at = Tile(e, tile, d_head)
         v_pad, reader = rounded_up(e, d_value), ValueReader(e, values, d_value)
@@ -490,8 +498,7 @@ def make_code_values(values: KVType) -> Any:
 
         def group(d: Value, _: list[Value]) -> None:
             high_at = b.add(high_plane, b.lshr(d, const(I64, 3)))
-            for line in range(16):
-                e.prefetch(b.add(next_keys, b.shl(d, const(I64, 5))), 64 * line)
+            _prefetch_group(e, values, next_values, d, BLOCK)
             e.function(
                 f"unpack_group_{values.name}",
                 lambda e, *given: (_unpack_group_wide if wide else _unpack_group)(e, values, *given),

@@ -87,14 +87,14 @@ WriteScores = Callable[[Emitter, int, Value, Value, Sequence[Value], Value, Valu
 
 
 def scores_of_block(
-    e: Emitter, tile: Value, k: Value, v: Value, row: Value, vrow: Value, d_head: Value, seen: Value,
-    write: WriteScores, groups_of: Mapping[int, int] = GROUPS_OF,
+    e: Emitter, tile: Value, k: Value, next_keys: Value, row: Value, d_head: Value, seen: Value, write: WriteScores,
+    groups_of: Mapping[int, int] = GROUPS_OF,
 ) -> Callable[[int, Value], None]:  # fmt: skip
     """A function that writes the scores of `rows` rows from r on with positions 0 .. seen of a block; it prefetches the
-    block's values meanwhile. Fields as of `direct_scores`; write(e, rows, q, line, keys, p, d_head, soon): as
+    keys of the next block meanwhile. Fields as of `direct_scores`; write(e, rows, q, line, keys, p, d_head, soon): as
     `_scores`."""
     b, at = e.b, Tile(e, tile, d_head)
-    size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
+    size = b.shl(row, const(I64, 4))
     last = b.ashr(seen, const(I64, 4))
 
     def take(rows: int, r: Value) -> None:
@@ -104,7 +104,7 @@ def scores_of_block(
             # groups after the last that the queries see read the last again; their scores are masked
             here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
             blocks = [b.add(k, b.mul(size, i)) for i in here]
-            soon = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
+            soon = [b.add(next_keys, b.mul(size, b.add(g, const(I64, i)))) for i in range(n)]
             q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
             write(e, rows, q, at.line, blocks, p, d_head, soon)
 
@@ -114,14 +114,14 @@ def scores_of_block(
 
 
 def make_direct_scores(keys: KVType) -> Any:
-    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
-        """Scores of n_row rows with positions 0 .. seen of a block; prefetches the block's values meanwhile.
+    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_scores(e, tile, n_row, k, next_keys, row, d_head, seen):
+        """Scores of n_row rows with positions 0 .. seen of a block; prefetches the next block of keys meanwhile.
 
-        k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
+        k and next_keys are addresses of blocks, `row` the bytes of a position in them.
         """
         write = lambda e, *given: _scores(e, keys, *given)
-        take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write)
+        take = scores_of_block(e, tile, k, next_keys, row, d_head, seen, write)
         few_rows(e, n_row, tuple(GROUPS_OF), take)
 
     return direct_scores
@@ -265,20 +265,20 @@ def _add_ragged(
     at.e.function(f"add_{kind.name}_{rows}_{vectors}_{len(source)}", body, at.base, at.d_head, *where, offset, *source)
 
 
-def make_direct_values(keys: KVType, values: KVType) -> Any:
+def make_direct_values(values: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
-        """Add weights times the values of a block to n_row rows; prefetches the next block of keys meanwhile.
+    def direct_values(e, tile, n_row, v, next_values, vrow, d_head, d_value, b0, window):
+        """Add weights times the values of a block to n_row rows; prefetches the next block of values meanwhile.
 
-        v is the address of the block, `vrow` the bytes of a position in it.
+        v and next_values are addresses of blocks, `vrow` the bytes of a position in them.
         """
         b = e.b
         at = Tile(e, tile, d_head)
         v_pad, reader = rounded_up(e, d_value), ValueReader(e, values, d_value)
 
         def source(d: Value) -> tuple[Value, ...]:
-            soon = b.mul(b.lshr(d, const(I64, 3)), const(I64, keys.eighth * BLOCK))
-            return vrow, reader.code_row, *reader.addresses(v, d), b.add(next_keys, soon)
+            soon = b.mul(b.lshr(d, const(I64, 3)), const(I64, values.eighth * BLOCK))
+            return vrow, reader.code_row, *reader.addresses(v, d), b.add(next_values, soon)
 
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
