@@ -73,6 +73,9 @@ def _write_scores(  # noqa: C901  one loop nest
     if kind.quantized:
 
         def group(first: Value, acc: list[Value]) -> list[Value]:
+            for address in soon:
+                for place in reader.places_of_times(address, first):
+                    e.prefetch(place, 0)
             return span(first, reader.stop(first), acc, [reader.times(key, first) for key in keys])
 
         totals = e.loop(reader.end, group, totals, step=GROUP)
@@ -285,6 +288,12 @@ def make_direct_values(values: KVType) -> Any:
 
         def columns(rows: int, r: Value, vectors: int) -> Callable[[Value, list[Value]], None]:
             def body(d: Value, _: list[Value]) -> None:
+                if values.quantized:  # the scales follow the codes
+                    size = BLOCK * values.group * -(-vectors // 2)
+                    after = b.add(b.mul(b.lshr(v_pad, const(I64, 3)), const(I64, values.eighth * BLOCK)), next_values)
+                    for line in range(0, size, 64):
+                        share = b.mul(b.lshr(d, const(I64, 5)), const(I64, BLOCK * values.group))
+                        e.prefetch(b.add(after, share), line)
                 _add_ragged(at, values, rows, vectors, (r, n_row, b0, window), offset(d), *source(d))
 
             return body
