@@ -145,7 +145,7 @@ def make_few_values(kind: KVType) -> Any:
     def few_values(e, tile, n_row, keys, next_keys, row, d_head, d_value, b0, window):
         """`direct_values` of attention_products.py, with the last d_value values of the keys as values.
 
-        keys: address of the block, `row` the bytes of a position in it. Prefetches the block at next_keys meanwhile.
+        keys: address of the block, `row` the bytes of a position in it; next_keys is not used: the scores prefetch it.
         """
         b, end = e.b, const(I64, BLOCK - 1)
         at = Tile(e, tile, d_head)
@@ -155,7 +155,7 @@ def make_few_values(kind: KVType) -> Any:
         whole = b.and_(whole, b.icmp_signed("==", at.first(final, b0, window), const(I64, 0)))
         with b.if_else(whole) as (all_seen, some_seen):
             with all_seen:
-                _add_block(at, kind, n_row, keys, row, d_value, next_keys)
+                _add_block(at, kind, n_row, keys, row, d_value)
             with some_seen:
                 seen = at_most(e, at.last(final, b0), end)
 
@@ -168,19 +168,13 @@ def make_few_values(kind: KVType) -> Any:
     return few_values
 
 
-def _add_block(at: Tile, kind: KVType, n_row: Value, keys: Value, row: Value, d_value: Value, soon: Value) -> None:
+def _add_block(at: Tile, kind: KVType, n_row: Value, keys: Value, row: Value, d_value: Value) -> None:
     """Add weights times values of a block, all of whose positions all rows see, to n_row rows; squares of 16 positions
-    and 16 values are transposed in registers. d_value and at.d_head - d_value are multiples of 16. soon: the next
-    block, to prefetch."""
+    and 16 values are transposed in registers. d_value and at.d_head - d_value are multiples of 16."""
     e, b, reader = at.e, at.e.b, KeyReader(at.e, kind, at.d_head)
     first = b.sub(at.d_head, d_value)
-    # cache lines for each square: the whole block if keys are at most an eighth longer than values
-    lines = 64 * -(-32 * kind.eighth * 9 // (8 * 64))
 
     def square(key: Value, g: Value, d: Value) -> None:
-        index = b.add(b.mul(g, d_value), d)  # 16 times the number of squares before this one
-        for line in range(0, lines, 64):
-            e.prefetch(b.add(soon, b.mul(index, const(I64, lines // 16))), line)
         place = b.add(d, first)
         times = reader.times(key, b.and_(place, const(I64, -GROUP)))
         codes = [x for i in range(0, 16, reader.step) for x in reader.codes(key, b.add(place, const(I64, i)))]
