@@ -56,7 +56,7 @@ _LEFT_ALONE_OF = {
     ),
     "clip": ("mm.input_projection",),  # which llama.cpp turns over in Gemma 3; llama-quantize does not leave it alone
     "deepseek4": ("hc_", "_compressor_ape"),  # which llama-quantize does not leave alone
-    "gigachat35": ("_norm_gate_",),  # their rows of 16 values are no whole blocks
+    "gigachat35": ("norm_gate_",),  # their rows of 16 values are no whole blocks
     "rwkv7a": ("deep_embd_down", "deep_embd_up", "dea_k_down", "dea_k_up", "dea_v_down", "dea_v_up"),
 }  # fmt: skip
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")

@@ -111,6 +111,14 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         config := random_checkpoints.CONFIGS["glm5-next-plain"] | {"num_nextn_predict_layers": 1},
         _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
     ),
+    "gigachat35-mtp": (
+        config := random_checkpoints.CONFIGS["gigachat35"] | {"num_nextn_predict_layers": 1},
+        _numbered(config, "shared_head.norm.weight", "shared_head.head.weight"),
+    ),
+    "gigachat35-yarn-mtp": (
+        config := random_checkpoints.CONFIGS["gigachat35-yarn"] | {"nextn_is_sparse": True},
+        _numbered(config),
+    ),
     "deepseek4-mtp": (random_checkpoints.CONFIGS["deepseek4"], _of_deepseek4()),
     "deepseek4-yarn-mtp": (random_checkpoints.CONFIGS["deepseek4-yarn"], _of_deepseek4()),
     "qwen4exp-mtp": (random_checkpoints.CONFIGS["qwen4exp"], {"mtp.fc_embedding.weight": ()}),

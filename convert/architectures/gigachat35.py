@@ -9,12 +9,12 @@ from hybrid.quant.ggml.families.gigachat35 import GigaChat35Hparams
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE
-from .blocks import read_kinds, read_layers
+from .blocks import read_kinds, read_layers, swiglu
 from .deepseek2 import DeepSeekV2, DeepSeekV3
 from .delta import GroupedDelta
 from .family import Family, Row, Shapes, TensorBlock, row
 from .heads import MOST_HEADS
-from .unused_fields import MTP, mtp_layers
+from .unused_fields import mtp_layers
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention", "attention": "full_attention"}
 # Settings with one supported value, which a config may leave out.
@@ -56,10 +56,9 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
     in_llama_cpp = False  # only in a pull request
     without_effect: ClassVar[Mapping[str, str]] = {
         **DeepSeekV2.without_effect,
-        **MTP,
         **dict.fromkeys(("optimizer_eps", "attention_distillation"), "only training"),
-        "nextn_is_sparse": "only layers that guess tokens ahead, which are left out",
     }
+    conditional: ClassVar[Mapping[str, str]] = {"nextn_is_sparse": "only with heads that guess tokens ahead"}
     norm_transform = PLUS_ONE
 
     d_conv: int
@@ -70,6 +69,7 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
     attention: tuple[bool, ...]  # per layer
     limit: float  # of the inputs of gates in feed-forward parts; 0: none
     gated_eps: float  # of the norm of the delta rule's results
+    sparse_heads: bool  # whether heads that guess tokens ahead have experts
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -78,8 +78,8 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
                 raise config.wrong(key, str(value))
             config.expects(key, value, *([int(value)] if type(value) is float else []))
         cls.read_delta(config, shapes)
-        # the heads read states before the last norm
-        return replace(super().read(config, shapes), heads_ahead=())
+        family = super().read(config, shapes)
+        return replace(family, attention=(*family.attention, *[True] * len(family.heads_ahead)))
 
     @classmethod
     def read_more(cls, config: Config, n_ctx: int) -> dict[str, Any]:
@@ -87,6 +87,7 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
             **cls.read_delta(config, {}),
             "attention": _attention(config, read_layers(config)),
             "limit": _limit(config),
+            "sparse_heads": config.boolean("nextn_is_sparse", default=False),
             "gated_eps": config.number("linear_attn_o_norm_eps", "rms_norm_eps", default=cls.usual_eps),
         }
 
@@ -96,13 +97,13 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
             "latent_eps": None,
             "expert_shared_feed_forward_length": self.n_shared * self.n_ff_expert,
             "d_inner": self.n_value,
-            "recurrent": [not there for there in self.attention],
-            **dict.fromkeys(("limit", "limit_shared"), [self.limit] * self.n_layer),
+            "recurrent": [not there for there in self.attention[: self.blocks_in_file]],
+            **dict.fromkeys(("limit", "limit_shared"), [self.limit] * self.blocks_in_file),
             "gated_eps": self.gated_eps if self.gated_eps != self.eps else None,
         }
 
     def left_out(self) -> tuple[str, ...]:
-        return mtp_layers(self.n_layer, MOST_HEADS)
+        return mtp_layers(self.blocks_in_file, MOST_HEADS)
 
     def notes(self) -> Iterator[str]:
         yield from Family.notes(self)
@@ -119,12 +120,22 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
     def rows(self) -> Iterator[Row]:
         yield from self.outer_rows(self.embedding, "model.norm.weight", PLUS_ONE)
         yield from _gate_rows("model.norm", "output_norm", self.n_embd)
-        for i in range(self.n_layer):
+        for i, head in enumerate(self.heads_ahead):
+            blk = f"blk.{self.n_layer + i}."
+            yield from head.rows(blk, self.n_embd, self.n_vocab, PLUS_ONE)
+            for source, target in ((head.token, "enorm"), (head.state, "hnorm"), (head.norm, "shared_head_norm")):
+                if source:
+                    yield from _gate_rows(source.removesuffix(".weight"), f"{blk}nextn.{target}", self.n_embd)
+        for i in range(self.blocks_in_file):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             for source, target in NORMS.items():
                 yield from _norm_rows(hf + source, blk + target, self.n_embd)
             yield from self.mixer(hf + "self_attn.", blk, i)
             yield from self.feed_forward(hf + "mlp.", blk, i)
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        is_dense = i < self.n_dense if i < self.n_layer else not self.sparse_heads
+        yield from swiglu(hf, blk, self.n_embd, self.n_ff) if is_dense else self.experts(hf, blk)
 
     def mixer(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         if not self.attention[i]:

@@ -7,6 +7,7 @@ from typing import Any
 from hybrid.quant.ggml.families.gigachat35 import GigaChat35Hparams
 
 from ..layers.base import Gate, Layer, PostNorm
+from ..layers.streams import OneStream, Streams
 from ..loading.weights import Weights
 from .base import Part
 from .deepseek2 import DeepSeek2, rope_and_scale
@@ -19,7 +20,6 @@ class GigaChat35(DeepSeek2):
 
     name = "gigachat35"
     hparams = GigaChat35Hparams
-    has_heads = False  # they read states before the last norm
     norm_gates = 2.0
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
@@ -28,6 +28,9 @@ class GigaChat35(DeepSeek2):
         for before, after, layer in parts:
             normed = PostNorm(layer, f"blk.{i}.{after}_norm.weight", h.n_embd, h.eps, self.norm_gates)
             yield f"{before}_norm.weight", normed
+
+    def head_streams(self, h: Any, i: int, w: Weights) -> Streams:
+        return OneStream(h.n_embd)  # its states are before the last norm
 
     def delta(self, h: GigaChat35Hparams, i: int, w: Weights) -> Layer:
         """The delta rule of layer i."""

@@ -20,7 +20,7 @@ def feed_forward(h: LatentHparams, i: int, w: Weights, by_two: bool = True) -> L
 def clamped_feed_forward(h: Any, i: int, w: Weights) -> Layer:
     """The same with limits of the gates' inputs: of experts, and of dense layers and the shared expert."""
     clamp, shared = (Clamp(limit[i]) if limit[i] else None for limit in (h.limit, h.limit_shared))
-    if i < h.n_dense:
+    if i < h.n_dense or f"blk.{i}.ffn_gate.weight" in w:  # heads that guess tokens ahead may be dense
         return GatedFeedForward(i, h.n_embd, h.n_ff, clamp=shared)
     return routed(h, i, w, {"clamp": shared}, clamp=clamp)
 

@@ -6,7 +6,7 @@ in vLLM and llama.cpp, the head reads the state after the norm, and for the next
 
 Some models with several residual streams have heads on such streams: a state is all of the model's streams before they
 are joined, the embedding is combined with each of them, and the head's own streams serve the next token (DeepSeek-V4's
-own programs, SGLang's of Qwen3.8-Flash-Next).
+own programs, SGLang's of Qwen3.8-Flash-Next). GigaChat 3.5's is on its only stream, so before the last norm.
 """
 
 import math
@@ -18,6 +18,7 @@ from hybrid.quant.ggml.families.hparams import Hparams
 from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..layers.base import Layer
+from ..layers.norm import Norm
 from ..layers.streams import OnStreams, Streams
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
@@ -26,25 +27,26 @@ from ..program.builder import Builder, Columns, Rows, Weight
 
 
 class HeadPart(NamedTuple):
-    """A layer of the head's block, with the address of the norm before it; 0: no norm."""
+    """A layer of the head's block, with the norm before it, if any."""
 
-    norm: int
+    norm: Norm | None
     layer: Layer
 
 
 class Shared(NamedTuple):
-    """The parts of its model that a head uses: matrices, and the address of the last norm (0: no norm)."""
+    """The parts of its model that a head uses: matrices, and the last norm, if any."""
 
     embedding: Weight
     output: Weight
-    norm: int
+    norm: Norm | None
 
 
 class Head:
     """The head in block `block` of a file.
 
     parts    its layers, not loaded yet, with the names of the norms before them
-    streams  its residual streams, if it has several, else None
+    streams  its residual streams, if its states are all of them, else None
+    gate_factor  of the gates of norms; 0: they have none
     width    values of a state
     """
 
@@ -56,23 +58,31 @@ class Head:
         parts: list[tuple[str, Layer]],
         shared: Shared,
         streams: Streams | None = None,
+        gate_factor: float = 0.0,
     ) -> None:
         self.block, self.hparams, self.streams, n = block, h, streams, h.n_embd
         self.n_stream = streams.n if streams else 1
         self.width = self.n_stream * n
         p = f"blk.{block}."
-        self.parts = [HeadPart(_loaded(w, layer, p + norm if norm else "", n), layer) for norm, layer in parts]
+
+        def of(name: str, n: int = n) -> Norm:
+            return Norm.load(w, name, n, gate_factor)
+
+        self.parts = []
+        for norm, layer in parts:
+            layer.load(w)
+            self.parts.append(HeadPart(of(p + norm) if norm else None, layer))
         if streams:
             streams.load(w)
         p += "nextn."
         self.join = w.matrix(p + "eh_proj.weight", n, 2 * n)
-        self.token_norm = w.vector(p + "enorm.weight", n)
+        self.token_norm = of(p + "enorm.weight")
         # one norm per stream, or one over all streams
         name = p + "hnorm.weight"
         self.n_normed = self.width if name in w and math.prod(w.gguf.info(name).shape) == self.width else n
-        self.state_norm = w.vector(name, self.n_normed)
+        self.state_norm = of(name, self.n_normed)
         names = p + "shared_head_norm.weight", f"blk.{block}.layer_output_norm.weight"
-        self.norm = next((w.vector(name, n) for name in names if name in w), shared.norm)
+        self.norm = next((of(name) for name in names if name in w), shared.norm)
         rows = shared.embedding.rows
         self.embedding, self.output = (
             w.matrix(name, rows, n) if name in w else matrix
@@ -100,15 +110,16 @@ class Head:
         b.embed(self.embedding, token)
         if self.n_normed > n:
             normed = b.rows(self.width)
-            self._add_norm(b, states, self.state_norm, normed, self.width)
+            self.state_norm.build(b, states, h.eps, name="mtp_norm", out=normed)
         for i in range(self.n_stream):
             both, first = b.rows(2 * n), i * n
-            self._add_norm(b, token, self.token_norm, both.columns(0, n), n)
+            self.token_norm.build(b, token, h.eps, name="mtp_norm", out=both.columns(0, n))
             if self.n_normed > n:
                 x, out = normed.columns(first, n), both.columns(n, n)
                 b.op(elementwise.copy_rows, name="mtp_norm", count=n_tok, x=x, out=out, n=n)
             else:
-                self._add_norm(b, states.columns(first, n), self.state_norm, both.columns(n, n), n)
+                state = states.columns(first, n)
+                self.state_norm.build(b, state, h.eps, name="mtp_norm", out=both.columns(n, n))
             joined = b.matmul(both, self.join, "mtp_join")
             b.op(elementwise.copy_rows, name="mtp_join", count=n_tok, x=joined, out=stream.columns(first, n), n=n)
         residual: Rows | None = None
@@ -116,31 +127,22 @@ class Head:
             if isinstance(part.layer, OnStreams):
                 part.layer.build(b, stream, memory)
             else:
-                residual = part.layer.build(b, b.norm(stream, part.norm, h.eps, residual), memory)
+                assert part.norm
+                residual = part.layer.build(b, part.norm.build(b, stream, h.eps, residual), memory)
         if residual is not None:
             b.op(elementwise.add_rows, count=n_tok, x=stream, residual=residual, n=n)
         n_past = int(memory.n_past.ctypes.data)
         b.op(execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past)
 
-    def _add_norm(self, b: Builder, x: Rows, weight: int, out: Rows, n: int) -> None:
-        b.op(
-            elementwise.rms_norm, name="mtp_norm", count=b.batch.n_tok, x=x, weight=weight, out=out, n=n,
-            eps=float(self.hparams.eps), scale=1.0,
-        )  # fmt: skip
-
     def add_output(self, b: Builder, stream: Rows) -> tuple[Rows, Rows]:
         """Add the output tokens' ops: returns the head's states [width], and their logits."""
         columns = Columns(b.batch.all_outputs, b.capacity)
         if self.streams is None:
-            states = b.norm(stream, self.norm, self.hparams.eps, name="mtp_norm", outputs=True)
+            assert self.norm
+            states = self.norm.build(b, stream, self.hparams.eps, name="mtp_norm", outputs=True)
             return states, b.matmul(states, self.output, "output", columns)
         states, n_out = b.output_rows(stream), b.batch.n_out
         left = self.streams.end(b, states, columns, n_out)
         if self.norm:
-            left = b.norm(left, self.norm, self.hparams.eps, name="mtp_norm", count=n_out)
+            left = self.norm.build(b, left, self.hparams.eps, name="mtp_norm", of_outputs=True)
         return states, b.matmul(left, self.output, "output", columns)
-
-
-def _loaded(w: Weights, layer: Layer, norm: str, n: int) -> int:
-    layer.load(w)
-    return w.vector(norm, n) if norm else 0

@@ -188,8 +188,9 @@ class Network:
         if not runs:
             return None
         assert self.embedding is not None
-        shared = Shared(self.embedding, self.output, self.output_norm.weight if self.output_norm else 0)
-        return Head(w, h, i, list(self.family.block(h, i, w)), shared, self.family.head_streams(h, i, w))
+        shared, family = Shared(self.embedding, self.output, self.output_norm), self.family
+        parts, streams = list(family.block(h, i, w)), family.head_streams(h, i, w)
+        return Head(w, h, i, parts, shared, streams, family.norm_gates)
 
     def read_by_passes(self) -> list[str]:
         """Names of the matrices that passes read whole, in reading order."""

@@ -66,11 +66,15 @@ class Norm(NamedTuple):
         residual: Rows | None = None,
         *,
         outputs: bool = False,
+        of_outputs: bool = False,
         out: Rows | None = None,
         **more: Any,
     ) -> Rows:
-        """Add the ops of the norm and of its gate. more: other arguments of `Builder.norm`."""
+        """Add the ops of the norm and of its gate. of_outputs: x has only the rows for which logits are wanted. more:
+        other arguments of `Builder.norm`."""
+        if of_outputs:
+            more["count"] = b.batch.n_out
         if self.gate is None:
             return b.norm(x, self.weight, eps, residual, bias=self.bias, outputs=outputs, out=out, **more)
         rows = b.norm(x, self.weight, eps, residual, bias=self.bias, outputs=outputs, **more)
-        return self.gate.build(b, rows, outputs, out)
+        return self.gate.build(b, rows, outputs or of_outputs, out)

@@ -57,3 +57,13 @@ class Streams(ABC):
         columns  these rows as columns of a product
         count    address of their number
         """
+
+
+class OneStream(Streams):
+    """The residual stream of other models, for a head whose states it is."""
+
+    def __init__(self, n_embd: int) -> None:
+        super().__init__(1, n_embd)
+
+    def end(self, b: Builder, x: Rows, columns: Columns, count: int) -> Rows:
+        return x

@@ -20,15 +20,23 @@ DEFAULTS = {
 
 def gigachat35(model: Any, ids: list[int]) -> F64:
     """Logits [tok, vocabulary]."""
+    return model.head(norm(model, stream(model, ids), "model.norm"), "model.embed_tokens.weight")
+
+
+def stream(model: Any, ids: list[int]) -> F64:
+    """The residual stream after the last layer, [tok, n]."""
     x = model.t["model.embed_tokens.weight"][ids]
     for i in range(model.c["num_hidden_layers"]):
-        p = f"model.layers.{i}."
-        mixer = latent_attention if p + "self_attn.kv_a_proj_with_mqa.weight" in model.t else delta
-        y = mixer(model, norm(model, x, p + "input_layernorm"), p + "self_attn.")
-        x = x + norm(model, y, p + "post_self_attn_layernorm")
-        y = feed_forward(model, norm(model, x, p + "post_attention_layernorm"), p + "mlp.")
-        x = x + norm(model, y, p + "post_feedforward_layernorm")
-    return model.head(norm(model, x, "model.norm"), "model.embed_tokens.weight")
+        x = layer(model, x, f"model.layers.{i}.")
+    return x
+
+
+def layer(model: Any, x: F64, p: str) -> F64:
+    mixer = latent_attention if p + "self_attn.kv_a_proj_with_mqa.weight" in model.t else delta
+    y = mixer(model, norm(model, x, p + "input_layernorm"), p + "self_attn.")
+    x = x + norm(model, y, p + "post_self_attn_layernorm")
+    y = feed_forward(model, norm(model, x, p + "post_attention_layernorm"), p + "mlp.")
+    return x + norm(model, y, p + "post_feedforward_layernorm")
 
 
 def norm(model: Any, x: F64, name: str) -> F64:

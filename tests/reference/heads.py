@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from reference import deepseek4, qwen4_exp
+from reference import deepseek4, gigachat, qwen4_exp
 from reference.families import F64, Reference, rms
 
 Tensors = dict[str, NDArray]
@@ -152,8 +152,32 @@ class Qwen4ExpHead(HeadOnStreams):
         return qwen4_exp.ended(self.m, states, "mtp.hyper_connection_mixer.")
 
 
+class GigaChatHead(HeadOnStreams):
+    """Its state is the only stream."""
+
+    def __init__(self, config: dict[str, Any], tensors: Tensors) -> None:
+        super().__init__(config, tensors)
+        self.p = f"model.layers.{config['num_hidden_layers']}."
+
+    def states(self, ids: list[int]) -> F64:
+        return gigachat.stream(self.m, ids)
+
+    def own_states(self, states: F64, ids: list[int]) -> F64:
+        m, p = self.m, self.p
+        token = gigachat.norm(m, m.t["model.embed_tokens.weight"][ids], p + "enorm")
+        x = np.concatenate([token, gigachat.norm(m, states, p + "hnorm")], axis=1)
+        return gigachat.layer(m, m.linear(x, p + "eh_proj"), p)
+
+    def logits(self, states: F64) -> F64:
+        m, own = self.m, self.p + "shared_head."
+        x = gigachat.norm(m, states, own + "norm" if own + "norm.weight" in m.t else "model.norm")
+        return m.linear(x, own + "head") if own + "head.weight" in m.t else m.head(x, "model.embed_tokens.weight")
+
+
 def reference_head(config: dict[str, Any], tensors: Tensors) -> ReferenceHead | HeadOnStreams:
     """The kind of head that the tensors show."""
     if "mtp.0.e_proj.weight" in tensors:
         return DeepSeek4Head(config, tensors)
+    if f"model.layers.{config.get('num_hidden_layers')}.enorm.gate_up_projection.weight" in tensors:
+        return GigaChatHead(config, tensors)
     return (Qwen4ExpHead if "mtp.fc_hidden.weight" in tensors else ReferenceHead)(config, tensors)

@@ -189,7 +189,7 @@ def test_what_is_left_alone_of_deepseek_v4(name: str) -> None:
     assert decision == Decision(BF16, Reason.LEFT_ALONE)
 
 
-@pytest.mark.parametrize("name", ["blk.0.attn_norm_gate_up", "blk.0.attn_kv_a_norm_gate_down", "output_norm_gate_up"])
+@pytest.mark.parametrize("name", ["output_norm_gate_up", "blk.0.attn_kv_a_norm_gate_down", "blk.0.nextn.enorm_gate_up"])
 def test_gates_of_norms_are_left_alone(name: str) -> None:
     tensors = model((64, 512), f"{name}.weight", source=BF16)
     (decision,) = decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="gigachat35")).values()

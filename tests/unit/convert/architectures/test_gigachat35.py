@@ -1,34 +1,44 @@
-"""GigaChat 3.5: its heads that guess tokens ahead are left out, and norms multiply by 1 + weight."""
+"""GigaChat 3.5: its heads that guess tokens ahead, and norms, which multiply by 1 + weight."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import random_checkpoints
+import random_heads
 from random_checkpoints import CONFIGS
 from random_models import TOKENIZER
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
+from hybrid.infer.engine.layer_facts import layer_facts
 from hybrid.quant.ggml.reader import GGUFFile
 
 NAME, N_LAYER = "gigachat35", 4
 
 
-@pytest.mark.parametrize("more", [{}, {"num_nextn_predict_layers": 2}])
-def test_heads_are_left_out(more: dict[str, Any], tmp_path: Path) -> None:
-    """Whether the config has them or the checkpoint alone."""
-    folder = random_checkpoints.write({**CONFIGS[NAME], **more}, tmp_path / "model")
-    tensors = load_file(folder / "model.safetensors")
-    heads = {
-        f"model.layers.{N_LAYER + i}.{name}.weight": np.ones((3, 2), np.float32)
-        for i in range(2)
-        for name in ("eh_proj", "enorm", "enorm.gate_up_projection", "self_attn.gate_proj", "shared_head.head")
-    }
-    save_file({**tensors, **heads}, folder / "model.safetensors")
+def test_a_head_is_a_block(tmp_path: Path) -> None:
+    folder = random_heads.write("gigachat35-mtp", tmp_path / "model")
     result = convert(folder, tmp_path / "m.gguf", outtype="f32", tokenizer=TOKENIZER)
-    assert any(f"model.layers.{N_LAYER}." in note and "left out" in note for note in result.notes)
+    with GGUFFile.open(result.output) as file:
+        keys = {name: file.get(f"gigachat35.{name}") for name in ("block_count", "nextn_predict_layers")}
+        assert keys == {"block_count": N_LAYER + 1, "nextn_predict_layers": 1}
+        assert file.get("gigachat35.attention.recurrent_layers").tolist() == [True, False, True, False, False]
+        names = [name for name in file.tensors if name.startswith(f"blk.{N_LAYER}.")]
+        assert f"blk.{N_LAYER}.nextn.hnorm_gate_up.weight" in names and f"blk.{N_LAYER}.ffn_gate.weight" in names
+        assert layer_facts(file)[-1].letters == "AT"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_heads_are_left_out(whole: bool, tmp_path: Path) -> None:
+    """Where that is asked, or where the checkpoint has only a part of one."""
+    folder = random_heads.write("gigachat35-mtp", tmp_path / "model")
+    if not whole:
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[f"model.layers.{N_LAYER}.hnorm.gate_down_projection.weight"]
+        save_file(tensors, folder / "model.safetensors")
+    result = convert(folder, tmp_path / "m.gguf", outtype="f32", tokenizer=TOKENIZER, heads=not whole)
+    assert any("left out" in note for note in result.notes)
     with GGUFFile.open(result.output) as file:
         assert file.get("gigachat35.block_count") == N_LAYER
         assert file.get("gigachat35.nextn_predict_layers", 0) == 0
