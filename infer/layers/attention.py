@@ -55,15 +55,15 @@ class Rope:
     magnitude: float = 1.0
     axes: npt.NDArray[np.int64] | None = None
 
-    def table(self, w: Weights, n_ctx: int) -> int:
-        """Address of cos and sin for n_ctx positions; layers with equal rotations share one table.
+    def table(self, w: Weights, n_ctx: int, first: int = 0) -> int:
+        """Address of cos and sin for n_ctx positions from `first` on; layers with equal rotations share one table.
 
         Rows are computed when texts reach them (`Weights.reach`).
         """
         turns = self._turns
-        key = ("rope", n_ctx, turns.tobytes(), self.magnitude)
+        key = ("rope", n_ctx, first, turns.tobytes(), self.magnitude)
         if key not in w.shared:
-            table = RopeTable(n_ctx, turns, self.magnitude)
+            table = RopeTable(n_ctx, turns, self.magnitude, first)
             w.reaches(table.fill)
             w.shared[key] = table.address
         return w.shared[key]
@@ -86,13 +86,13 @@ class Rope:
 
 
 class RopeTable:
-    """f32 [n_ctx, n_rot / 2, 2] as in `rope_table`, computed when positions are reached.
+    """f32 [n_ctx, n_rot / 2, 2] as in `rope_table`, from position `start` on, computed when positions are reached.
 
     A whole table of a million positions would take seconds, and as much memory as the weights of a small model.
     """
 
-    def __init__(self, n_ctx: int, turns: npt.NDArray[np.float64], magnitude: float) -> None:
-        self.turns, self.magnitude = turns, magnitude
+    def __init__(self, n_ctx: int, turns: npt.NDArray[np.float64], magnitude: float, start: int = 0) -> None:
+        self.turns, self.magnitude, self.start = turns, magnitude, start
         self.rows = mapped_zeros((n_ctx, len(turns), 2), np.float32)
         self.n_filled = 0
 
@@ -101,11 +101,11 @@ class RopeTable:
         return int(self.rows.ctypes.data)
 
     def fill(self, n: int) -> None:
-        """Compute the rows of positions below n."""
+        """Compute the first n rows, or some more."""
         n = min(-(-n // ROWS_AT_ONCE) * ROWS_AT_ONCE, len(self.rows))
         for first in range(self.n_filled, n, ROWS_AT_ONCE):
             end = min(first + ROWS_AT_ONCE, n)
-            self.rows[first:end] = rope_rows(first, end, self.turns, self.magnitude)
+            self.rows[first:end] = rope_rows(self.start + first, self.start + end, self.turns, self.magnitude)
             self.n_filled = end
 
 
@@ -151,6 +151,8 @@ class Attention:
     sinks     each head has a further logit in the softmax, attn_sinks, which takes weight and has no value
     latent    the values are the last d_value values of each key, and are not stored separately
     together  the tokens of a picture also see those after them; otherwise attention is causal everywhere
+    prefix    positions before every text that all tokens see, whatever the window: see `AttentionSpec`
+    bare      what the heads return is the result: there is no output projection
     """
 
     layer: int
@@ -176,6 +178,8 @@ class Attention:
     aligned: bool = False
     together: bool = False
     softplus: bool = False
+    prefix: int = 0
+    bare: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
@@ -215,8 +219,10 @@ class Attention:
         if self.gate in (Gate.HEADS, Gate.APART):
             n_gate = self.n_head if self.gate is Gate.HEADS else self.returned()
             self.w_gate = w.matrix(p + "gate.weight", n_gate, self.n_in)
-        self.w_out = w.matrix(p + "output.weight", self.n_embd, self.returned())
-        biased = {**self.sizes, "output": self.n_embd}
+        biased = dict(self.sizes)
+        if not self.bare:
+            self.w_out = w.matrix(p + "output.weight", self.n_embd, self.returned())
+            biased["output"] = self.n_embd
         self.bias = {part: optional_bias(w, f"{p}{part}.weight", n) for part, n in biased.items()}
         own = f"blk.{self.layer}.attn_"
         self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
@@ -250,7 +256,7 @@ class Attention:
         if rotation and self.key_scale is not None:
             rotation = replace(rotation, scale=self.key_scale)
         sizes = (self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value, self.latent, self.aligned)
-        return AttentionSpec(*sizes)
+        return AttentionSpec(*sizes, self.prefix)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         q, k, v = self._project(b, x, memory)
@@ -261,7 +267,11 @@ class Attention:
         self.store(b, k, v, memory)
         out = self.attend(b, q, memory)
         self._apply_gate(b, out, x, gate)
-        return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
+        return self._projected(b, out)
+
+    def _projected(self, b: Builder, out: Rows) -> Rows:
+        """The layer's result, from the heads' results."""
+        return out if self.bare else add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
     def _norm_and_turn(self, b: Builder, q: Rows, k: Rows, v: Rows, memory: HybridMemory) -> None:
         """Norm, clip and rotate the projected rows, in place."""
@@ -297,13 +307,13 @@ class Attention:
 
     def turn(self, b: Builder, rows: Rows, heads: int, rotary: Rope, memory: HybridMemory) -> None:
         """Apply RoPE, in place."""
-        address = rotary.table(self._weights, memory.n_ctx)
+        address = rotary.table(self._weights, memory.n_ctx, memory.first_position)
         table: int | Ref = address
         pos, pictures = b.batch.rope_pos, b.batch.pictures
         if rotary.axes is not None and pictures is not None:
             table, pos = self._turns_of(b, rotary, pictures, address), pictures.index
         b.op(
-            rope, ctl=b.batch.ctl, pos=pos, x=rows, n_head=heads, d_head=self.d_head, n_rot=rotary.n_rot,
+            rope, ctl=b.batch.ctl, pos=pos, x=rows, n_head=heads, d_head=rows.n // heads, n_rot=rotary.n_rot,
             table=table, style=rotary.style,
         )  # fmt: skip
 
@@ -380,7 +390,8 @@ class Attention:
             else:
                 seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
                 positions += min(past + n, (self.window or past + n) + n - 1)
-            n_scores += sum(seen)
+            positions += self.prefix
+            n_scores += sum(seen) + n * self.prefix
         row = self._spec.bytes_per_token(kind)
         return positions * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
 
@@ -397,18 +408,19 @@ class Attention:
         batch, at = b.batch, self.pages(memory)
         out = b.rows(self.n_head * self.d_value)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
-        size = chunk_record_bytes(self.d_value)
+        size, prefix = chunk_record_bytes(self.d_value), len(memory.attention.prefix)
+        window = 0 if self.prefix and not prefix else self.window  # while the prefix is computed it sees all of itself
 
         def records(n_ctx: int) -> int:
-            return chunk_records(b.capacity, self.n_head, self.n_kv, n_ctx, b.n_threads, self.window)
+            return chunk_records(b.capacity, self.n_head, self.n_kv, n_ctx, b.n_threads, window, prefix)
 
         n_records = records(memory.n_ctx)
         shared = b.buffer_for(memory.n_ctx, lambda n_ctx: records(n_ctx) * size)
         both: OpFields = {
             "ctl": batch.ctl, "pos": self.limits(batch), "out": out, "n_head": self.n_head,
             "n_kv": self.n_kv, "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread,
-            "window": self.window, "records": Ref(shared), "n_records": n_records, "sinks": self.sink,
-            "aligned": int(self.aligned),
+            "window": -window if self.aligned else window, "records": Ref(shared), "n_records": n_records,
+            "sinks": self.sink, "prefix": prefix,
         }  # fmt: skip
         k_block, v_block = self._spec.blocks(at.kind)
         both["v_block"] = v_block

@@ -60,5 +60,4 @@ class BorrowedKeys(Attention):
             self.norm.apply(b, q, self.n_head, self.norm_weights["q"])
         if self.rope:
             self.turn(b, q, self.n_head, self.rope, memory)
-        out = self.attend(b, q, memory)
-        return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
+        return self._projected(b, self.attend(b, q, memory))

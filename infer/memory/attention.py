@@ -36,6 +36,7 @@ class AttentionSpec:
     d_value   at most d_head; 0: d_head
     latent    the values are the last d_value values of each key, and are not stored separately
     aligned   windows begin at multiples of their size
+    prefix    positions before every sequence, whole pages, that all tokens see: the same for all sequences
     """
 
     layer: int
@@ -46,6 +47,7 @@ class AttentionSpec:
     d_value: int = 0
     latent: bool = False
     aligned: bool = False
+    prefix: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "d_value", self.d_value or self.d_head)
@@ -82,6 +84,8 @@ class AttentionMemory:
     position RoPE gave them. A page with several owners is copied before it is written. Pages become resident when they
     are written, so a large `n_ctx` costs nothing until it is used. n_spare: pages beyond the needs of n_slots sequences
     of n_ctx tokens.
+
+    prefix: the pages that all sequences begin after, in order; their numbers stand before each row of the table.
     """
 
     def __init__(
@@ -90,8 +94,13 @@ class AttentionMemory:
         self.specs, self.n_ctx, self.kind = specs, n_ctx, kind
         self.pairs = [s for s in specs if isinstance(s, AttentionSpec)]
         self.row_specs = [s for s in specs if isinstance(s, RowsSpec)]
-        self.table = mapped_zeros((n_slots, pages_of(n_ctx)), np.int64)
-        self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
+        n_prefix = pages_of(max((s.prefix for s in self.pairs), default=0))
+        n_pages = n_slots * pages_of(n_ctx) + n_spare + n_prefix if specs else 0
+        self.pool = IndexPool(n_pages, "pages of keys and values")
+        self.prefix = self.pool.take_many(n_prefix)
+        whole = mapped_zeros((n_slots, n_prefix + pages_of(n_ctx)), np.int64)
+        whole[:, :n_prefix] = self.prefix
+        self.table = whole[:, n_prefix:]
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of `table`
         self.k = {s.layer: self._mapped(s, kind.keys, s.d_head) for s in self.pairs}
         self.v = {s.layer: self._mapped(s, kind.values, s.d_value) for s in self.pairs if not s.latent}
@@ -236,8 +245,12 @@ class AttentionMemory:
         return new
 
     def copy_page(self, source: int, target: int) -> None:
-        for stored in (*self.k.values(), *self.v.values(), *self.rows.values()):
+        for stored in self.stored():
             stored[target] = stored[source]
+
+    def stored(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """All arrays, in a fixed order; their first dimension is the page."""
+        yield from (*self.k.values(), *self.v.values(), *self.rows.values())
 
     # --- as arrays without padding ---
     def layout(self, end: int, start: int = 0) -> ArrayLayout:
@@ -304,7 +317,7 @@ class AttentionMemory:
         for r in self.row_specs:
             for name, view in r.views(self.rows[r.key], self.kind).items():
                 view[pages[0]] = _random(rng, view.shape[1:], view.dtype, name)
-        for stored in (*self.k.values(), *self.v.values(), *self.rows.values()):
+        for stored in self.stored():
             stored[pages[1:]] = stored[pages[0]]
 
     def _views(self, s: AttentionSpec) -> dict[str, np.ndarray]:

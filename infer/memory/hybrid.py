@@ -11,7 +11,7 @@ program runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -65,7 +65,7 @@ def plan_memory(
 class Move:
     """A run that appends `n` tokens to the `past` tokens of a sequence.
 
-    before    row of the state before the run; -1: none
+    before    row of the state before the run; -1: zeros
     rows      rows of the states after each piece of the tokens
     reach     number of tokens up to which single tokens can be appended without another `begin`
     position  of the first new token; the others follow it, unless `places` lists their positions
@@ -115,6 +115,7 @@ class HybridMemory:
         self._computed: dict[int, int] = {}
         self.learned_positions = False  # whether the memory depends on learned position embeddings
         self.has_axes = False  # whether the tokens of a picture have positions on three axes (picture_tokens.py)
+        self.first_position = 0  # of a sequence; below 0 in a memory of `for_prefix`
         self.is_together = False  # whether the tokens of a picture see each other, so that it is read whole
         self._moves: dict[int, Move] = {}  # begun, neither finished nor abandoned
         self.loans: set[Loan] = set()
@@ -124,7 +125,7 @@ class HybridMemory:
     ) -> tuple[AttentionMemory, RecurrentMemory]:
         kv, states = split_specs(specs)
         attention = AttentionMemory(kv, n_seq_max, n_ctx, kind, n_spare_pages)
-        return attention, RecurrentMemory(states, n_seq_max, n_spare_rows)
+        return attention, RecurrentMemory(states, n_seq_max, n_spare_rows, prefixed=bool(attention.prefix))
 
     @property
     def is_recurrent(self) -> bool:
@@ -207,7 +208,7 @@ class HybridMemory:
         if self.is_recurrent:
             own = self.recurrent.own(seq)
             in_place = own >= 0 and pieces == 1 and not (keep and past)
-            before = self.recurrent.row[seq] if past else -1
+            before = self.recurrent.row[seq] if past else self.recurrent.start
             rows = [own] if in_place else pool.take_many(pieces)
         places, position = None, self.next_position(seq)
         if pictures is not None and self.has_axes:
@@ -383,6 +384,23 @@ class HybridMemory:
             self.recurrent.put(seq, self.recurrent.pool.take())
             self.recurrent.load(self.recurrent.row[seq], arrays)
         self.n_past[seq] = n
+
+    # --- a prefix of all sequences (AttentionSpec.prefix) ---
+    def for_prefix(self) -> "HybridMemory":
+        """A memory in which the prefix is computed: of one sequence, which sees all of itself."""
+        specs = [replace(s, prefix=0) for s in self.attention.pairs]
+        n = PAGE * len(self.attention.prefix)
+        memory = HybridMemory([*specs, *self.recurrent.specs], 1, n, self.attention.kind)
+        memory.first_position = -n
+        return memory
+
+    def keep_prefix(self, computed: "HybridMemory") -> None:
+        """Let all sequences begin after the sequence in this memory of `for_prefix`."""
+        pages, row = computed.attention.pages(0), computed.recurrent.row[0]
+        for own, other in zip(self.attention.stored(), computed.attention.stored(), strict=True):
+            own[self.attention.prefix] = other[pages]
+        for own, other in zip(self.recurrent.arrays(), computed.recurrent.arrays(), strict=True):
+            own[self.recurrent.start] = other[row]
 
     def fill(self, seq: int, n: int, seed: int = 0) -> None:
         """Random finite contents, as if the sequence had n tokens: to measure at a depth without computing it."""

@@ -45,11 +45,13 @@ class SequenceNeeds:
     per_token     keys and values of a token
     state         a row of recurrent states; a sequence has two, before a pass and after it
     per_position  cos and sin of a position, which all sequences share
+    prefix        keys, values and a state of the prefix of all sequences
     """
 
     per_token: int
     state: int
     per_position: int
+    prefix: int = 0
 
     @classmethod
     def of(cls, specs: Specs, kind: CacheTypes) -> "SequenceNeeds":
@@ -58,12 +60,14 @@ class SequenceNeeds:
         rotations = [s.rotation for s in kv if isinstance(s, AttentionSpec) and s.rotation is not None]
         tables = {rotation.turns.tobytes(): len(rotation.turns) for rotation in rotations}
         per_token, state = sum(s.bytes_per_token(kind) for s in kv), sum(s.row_nbytes for s in states)
-        return cls(per_token, state, TURN_BYTES * sum(tables.values()))
+        n_prefix = max((s.prefix for s in kv if isinstance(s, AttentionSpec)), default=0)
+        prefix = n_prefix * per_token + (state if n_prefix else 0)
+        return cls(per_token, state, TURN_BYTES * sum(tables.values()), prefix)
 
     def nbytes(self, n_seq: int, n_ctx: int) -> int:
         """Bytes of n_seq full sequences of n_ctx tokens."""
         pages = pages_of(n_ctx) * self._page_nbytes
-        return n_seq * (pages + 2 * self.state) + n_ctx * self.per_position
+        return n_seq * (pages + 2 * self.state) + n_ctx * self.per_position + self.prefix
 
     @property
     def _page_nbytes(self) -> int:
@@ -71,7 +75,7 @@ class SequenceNeeds:
 
     def longest(self, n_seq: int, room: int) -> int:
         """Largest context, in whole pages, of n_seq sequences in `room` bytes; at least 0."""
-        left = room - 2 * n_seq * self.state
+        left = room - 2 * n_seq * self.state - self.prefix
         per_page = n_seq * self._page_nbytes + PAGE * self.per_position
         if not per_page:
             return ENDLESS if left >= 0 else 0

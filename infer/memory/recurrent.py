@@ -74,12 +74,15 @@ class RecurrentMemory:
 
     Rows become resident when they are written. Each of the n_slots sequences has two rows (the state before a run and
     the one after it); n_spare: further rows.
+
+    start: the row of the state with which texts begin; -1: zeros. prefixed: it is after a prefix, in a row of its own.
     """
 
-    def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int = 0) -> None:
+    def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int = 0, *, prefixed: bool = False) -> None:
         self.specs = specs
-        n = 2 * n_slots + n_spare if specs else 0
+        n = 2 * n_slots + n_spare + prefixed if specs else 0
         self.pool = IndexPool(n, "rows of recurrent states")
+        self.start = self.pool.take() if specs and prefixed else -1
         n = self.n_stored
         self.row = [-1] * n_slots  # per sequence; -1: it has no row
         self.conv: dict[Key, np.ndarray] = {

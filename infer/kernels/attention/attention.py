@@ -59,6 +59,7 @@ from .kv import F32_KV, PAGE, KVType, row_size
 CHUNK = 512  # positions whose result is merged as one
 SHARED_TOKENS = 8  # maximum tokens of a batch whose chunks may be shared among threads
 assert PAGE % BLOCK == 0 and CHUNK % PAGE == 0
+EVERYTHING = 1 << 40  # a window of all positions
 WIDE_HEAD = 128  # wider heads have tiles of half as many rows, to fit the second-level cache
 
 _LOG2E, _ONE = np.float32(LOG2E), np.float32(1.0)
@@ -69,13 +70,16 @@ def attention_scratch_bytes(d_head: int) -> int:
     return tile_bytes(d_head)
 
 
-def chunk_records(n_tok: int, n_head: int, n_kv: int, n_ctx: int, n_threads: int, window: int = 0) -> int:
+def chunk_records(
+    n_tok: int, n_head: int, n_kv: int, n_ctx: int, n_threads: int, window: int = 0, prefix: int = 0
+) -> int:
     """Maximum number of records when batches of up to n_tok tokens share chunks among threads; 0 if they never do."""
     # batches with more tokens have work for all threads anyway, see `shared_chunks`
     tokens = min(n_tok, SHARED_TOKENS, (4 * n_threads - 1) // n_kv) if n_threads > 1 else 0
     n_chunk = (n_ctx - 1) // CHUNK + 1
     if window > 0:
         n_chunk = min(n_chunk, (window + tokens) // CHUNK + 2)
+    n_chunk += prefix > 0
     return tokens * n_head * n_chunk if n_chunk > 1 else 0
 
 
@@ -84,8 +88,8 @@ def chunk_record_bytes(d_value: int) -> int:
 
 
 @device
-def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth):
-    """Number of chunks per token if the chunks are to be shared among threads; otherwise 0."""
+def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth, prefix):
+    """Number of chunks per token, the prefix included, if the chunks are to be shared among threads; otherwise 0."""
     if nth == 1 or n_tok * n_kv >= 4 * nth:
         return 0
     last = 0
@@ -94,7 +98,16 @@ def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth):
     n = last // CHUNK + 1
     if window > 0:
         n = min(n, (window + n_tok) // CHUNK + 2)
+    n += prefix > 0
     return n if n > 1 and n_tok * n_head * n <= room else 0
+
+
+@device
+def place_of_chunk(c, n_chunk, prefix):
+    """Index of the record of chunk c among the n_chunk of a token. The last one is the prefix's, if there is any."""
+    if prefix == 0:
+        return c % n_chunk
+    return c % (n_chunk - 1) if c >= 0 else n_chunk - 1
 
 
 @device
@@ -126,7 +139,7 @@ def place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile):
 def end_of_run(t, end, slot, pos, start, window, aligned):
     """End of the tokens from t on that share its sequence and, if windows are aligned, its window."""
     u = t + 1
-    while u < end and ldi(slot + 8 * u) == ldi(slot + 8 * t) and (aligned == 0 or ldi(pos + 8 * u) < start + window):
+    while u < end and ldi(slot + 8 * u) == ldi(slot + 8 * t) and (not aligned or ldi(pos + 8 * u) < start + window):
         u += 1
     return u
 
@@ -154,15 +167,19 @@ def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos,
 
 
 @device
-def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk):
-    """Merge the results of chunk c into the tile's totals; if chunks are shared (n_chunk > 0), copy them to records."""
+def leave_chunk(
+    tile, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk, prefix
+):
+    """Merge the results of chunk c (-1: the prefix) into the tile's totals; if chunks are shared (n_chunk > 0), copy
+    them to records."""
     for r in range(n_row):
         w = t + r // heads
         p = ldi(pos + 8 * w)
-        if p >= c * CHUNK and first_seen(ldi(own + 8 * w) if own else p, window, aligned) < (c + 1) * CHUNK:
+        first = first_seen(ldi(own + 8 * w) if own else p, window, aligned)
+        if c < 0 or (p >= c * CHUNK and first < (c + 1) * CHUNK):
             record = end_chunk(tile, r, d_head)
             if n_chunk > 0:
-                index = (w * n_head + h0 + r % heads) * n_chunk + c % n_chunk
+                index = (w * n_head + h0 + r % heads) * n_chunk + place_of_chunk(c, n_chunk, prefix)
                 copy_record(record, records + index * (HEAD + (d_value + 15) // 16 * 64), d_value)
             else:
                 merge_record(total_record(tile, r, d_head), record, d_value)
@@ -195,7 +212,7 @@ def attention(  # noqa: C901  one loop nest
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
-    records: Address, n_records: Int, sinks: Address = 0, aligned: Int = 0, k_block: Int = 0, v_block: Int = 0,
+    records: Address, n_records: Int, sinks: Address = 0, prefix: Int = 0, k_block: Int = 0, v_block: Int = 0,
     own: Address = 0, states: Address = 0, ldstates: Int = 0, profiles: Address = 0,
 ):  # fmt: skip
     """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per pair
@@ -212,9 +229,11 @@ def attention(  # noqa: C901  one loop nest
     table, table_stride  i64 [sequence][page]; bytes from row to row
     out                  f32 [tok][head][d_value]; d_value <= d_head; may be q if they are equal
     scratch              scratch_bytes for each thread: see `attention_scratch_bytes`
-    window               0: none; otherwise a query sees the last `window` positions, itself included
-    aligned              not 0: windows begin at multiples of their size: a query at p sees the positions from
-                         p // window * window on (chunked attention, Llama 4)
+    window               0: none; otherwise a query sees the last `window` positions, itself included. Negative: windows
+                         begin at multiples of their size w = -window: a query at p sees the positions from p // w * w
+                         on (chunked attention, Llama 4)
+    prefix               number of pages before the sequence that all queries see also, whatever the window; their
+                         numbers stand before each row of the table. They are one chunk, the first
     own                  i64 [tok]: position of the token, from which its window counts, if `pos` is the last position
                          that it sees, which may be later (pictures); 0: it is `pos`
     cap                  0: none
@@ -231,9 +250,10 @@ def attention(  # noqa: C901  one loop nest
     row = row_size(d_head, EIGHTH, SCALES)
     vrow = row if LATENT else row_size(d_value, V_EIGHTH, V_SCALES)
     factor, limit = scale * _LOG2E if cap == 0 else scale / cap, cap * _LOG2E
-    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
-    if window <= 0:
-        window = 1 << 40
+    aligned, window = window < 0, abs(window)
+    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth, prefix)
+    if window == 0:
+        window = EVERYTHING
     reach = window
     group = n_head // n_kv
     rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
@@ -257,7 +277,8 @@ def attention(  # noqa: C901  one loop nest
             final = ldi(pos + 8 * (u - 1))
             if aligned:  # all of these tokens see positions from `start` on
                 reach = ~start
-            c0, c1 = start // CHUNK, final // CHUNK + 1
+            first = start // CHUNK
+            c0, c1 = first - (prefix > 0), final // CHUNK + 1
             if n_chunk > 0:
                 c0 += chunk
                 c1 = min(c1, c0 + 1)
@@ -273,27 +294,30 @@ def attention(  # noqa: C901  one loop nest
             v = k if LATENT else values + h_kv * PAGE * vrow
             for c in range(c0, c1):
                 begin_chunk(mine, n_pad, d_head)
-                b1 = min(final + 1, (c + 1) * CHUNK)
-                for b0 in range(max(start, c * CHUNK) // BLOCK * BLOCK, b1, BLOCK):
+                begin, b1, near = max(start, c * CHUNK) // BLOCK * BLOCK, min(final + 1, (c + 1) * CHUNK), reach
+                if c < first:
+                    c, begin, b1, near = -1, -prefix * PAGE, 0, EVERYTHING
+                for b0 in range(begin, b1, BLOCK):
                     page, place = ldi(pages + b0 // PAGE * 8), b0 % PAGE
                     kb, vb = k + (page * n_kv * PAGE + place) * row, v + (page * n_kv * PAGE + place) * vrow
                     seen = min(final - b0, BLOCK - 1)
                     if n_row <= IN_REGISTERS:
                         direct_scores(mine, n_row, kb, vb, row, vrow, d_head, seen)
                         lean(mine, n_row, heads, t, h0, d_head, b0, states, ldstates, profiles)
-                        soften(mine, n_row, d_head, b0, reach, limit)
+                        soften(mine, n_row, d_head, b0, near, limit)
                         later = ldi(pages + min(b0 + BLOCK, b1 - 1) // PAGE * 8)
                         soon = k + (later * n_kv * PAGE + (place + BLOCK) % PAGE) * row
-                        direct_values(mine, n_row, soon, vb, vrow, d_head, d_value, b0, reach)
+                        direct_values(mine, n_row, soon, vb, vrow, d_head, d_value, b0, near)
                     else:
                         unpacked = unpack(mine, kb, vb, row, vrow, d_head, d_value, seen)
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)
                         lean(mine, n_row, heads, t, h0, d_head, b0, states, ldstates, profiles)
-                        soften(mine, n_row, d_head, b0, reach, limit)
-                        unpacked_values(mine, n_row, micro, unpacked, d_head, d_value, b0, reach, seen)
+                        soften(mine, n_row, d_head, b0, near, limit)
+                        unpacked_values(mine, n_row, micro, unpacked, d_head, d_value, b0, near, seen)
                 leave_chunk(
-                    mine, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk
-                )
+                    mine, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk,
+                    prefix,
+                )  # fmt: skip
             if n_chunk == 0:
                 leave_rows(mine, n_row, heads, t, h0, d_head, d_value, out, ldout, v_block)
             t = u
@@ -303,14 +327,15 @@ def attention(  # noqa: C901  one loop nest
 def attention_merge(
     a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_value: Int,
     scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int, sinks: Address = 0,
-    aligned: Int = 0, v_block: Int = 0, own: Address = 0, states: Address = 0, ldstates: Int = 0,
+    prefix: Int = 0, v_block: Int = 0, own: Address = 0, states: Address = 0, ldstates: Int = 0,
 ):  # fmt: skip
     """Merge the chunks of `attention` if they were shared among threads; otherwise do nothing. Fields as there."""
     n_tok = ldi(ctl)
-    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
+    aligned, window = window < 0, abs(window)
+    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth, prefix)
     if n_chunk > 0:
-        if window <= 0:
-            window = 1 << 40
+        if window == 0:
+            window = EVERYTHING
         total = scratch + tid * scratch_bytes
         size = HEAD + (d_value + 15) // 16 * 64
         n = n_tok * n_head
@@ -321,8 +346,10 @@ def attention_merge(
             if sinks:
                 start_with_sink(total, sinks + t * ldstates, j - t * n_head)
             first = first_seen(ldi(own + 8 * t) if own else p, window, aligned)
+            if prefix:
+                merge_record(total, records + (j * n_chunk + n_chunk - 1) * size, d_value)
             for c in range(first // CHUNK, p // CHUNK + 1):
-                merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
+                merge_record(total, records + (j * n_chunk + place_of_chunk(c, n_chunk, prefix)) * size, d_value)
             leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value, v_block)
 
 

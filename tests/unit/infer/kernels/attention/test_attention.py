@@ -39,27 +39,28 @@ class Layer:
         turned: bool = False,
         integer: bool = False,
         profiles: np.ndarray | None = None,
+        prefix: int = 0,
     ) -> None:
         """values: their type, if not that of the keys. turned: stored in the basis of the transform. profiles: as
-        packed for a bias by distance."""
+        packed for a bias by distance. prefix: pages before every sequence."""
         self.profiles = profiles
         self.types = kv.cache_types(f"{kind}/{values or kind}")
         self.sinks, self.latent, self.aligned, self.integer = sinks, latent, aligned, integer
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
         self.n_ctx, self.d_value = n_ctx, d_value or d_head
         self.scale = d_head**-0.5
-        spec = AttentionSpec(0, n_kv, d_head, d_value=d_value, latent=latent)
-        self.memory = AttentionMemory([spec], N_SLOT, self.n_ctx, self.types)
+        spec = AttentionSpec(0, n_kv, d_head, d_value=d_value, latent=latent, prefix=prefix * kv.PAGE)
+        self.prefix, self.memory = prefix, AttentionMemory([spec], N_SLOT, self.n_ctx, self.types)
         self.blocks = spec.blocks(self.types) if turned else (0, 0)
         self.k, self.v = self.memory.k[0], np.zeros(0, np.uint8) if latent else self.memory.v[0]
         sizes = ((self.k, self.types.keys, d_head), (self.v, self.types.values, self.d_value))
         for cache, of, width in sizes[: 2 - latent]:
             row = n_kv * of.row_bytes(width)
-            assert cache.nbytes == N_SLOT * kv.pages_of(n_ctx) * kv.PAGE * row
+            assert cache.nbytes == (N_SLOT * kv.pages_of(n_ctx) + prefix) * kv.PAGE * row
         self.k[...], self.v[...] = 255, 255  # NaN in f32 and f16
         # pages in no order at all
         self.table = self.memory.table
-        self.table[...] = np.random.default_rng(9).permutation(self.table.size).reshape(self.table.shape)
+        self.table[...] = prefix + np.random.default_rng(9).permutation(self.table.size).reshape(self.table.shape)
         self.shared = False
 
     def inputs(self, n: int, seed: int = 0) -> list[np.ndarray]:
@@ -106,7 +107,7 @@ class Layer:
         view[...] = q.reshape(n, -1)
         whole, out = guarded((n, self.n_head * self.d_value), 6)
         scratch, size, guard = self._scratch(kernels.attention_scratch_bytes(self.d_head), n_threads)
-        sizes = (n, self.n_head, self.n_kv, self.n_ctx, n_threads, self.window)
+        sizes = (n, self.n_head, self.n_kv, self.n_ctx, n_threads, self.window, self.prefix)
         room = kernels.chunk_records(*sizes) if share else 0
         records = np.full(room * kernels.chunk_record_bytes(self.d_value) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
@@ -115,9 +116,10 @@ class Layer:
         own_sinks = None if states is None else states[:, -self.n_head :]
         both = {
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
-            "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
-            "sinks": self.sinks if states is None else own_sinks, "states": states, "aligned": int(self.aligned),
-            "v_block": self.blocks[1], "own": None if last is None else own,
+            "scratch": scratch, "scratch_bytes": size, "records": records, "n_records": room,
+            "window": -self.window if self.aligned else self.window, "states": states, "prefix": self.prefix,
+            "sinks": self.sinks if states is None else own_sinks, "v_block": self.blocks[1],
+            "own": None if last is None else own,
         }  # fmt: skip
         fields = record(
             kernel,
@@ -329,6 +331,61 @@ def test_window_over_chunks(window: int) -> None:
         for n_threads in (1, 2, 5):
             assert same_bits(layer.attend(q[t : t + 1], (1, 1, t), n_threads=n_threads), y[t : t + 1]), (t, n_threads)
     assert same_bits(layer.attend(q[1020:1027], (7, 1, 1020), n_threads=8), y[1020:1027])
+
+
+def with_prefix(layer: Layer, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fill the layer's prefix; returns its keys and values as stored, f32 [position, n_kv, width]."""
+    n = layer.prefix * kv.PAGE
+    _, k, v = layer.inputs(n, seed)
+    other = Layer(
+        layer.n_head, layer.n_kv, layer.d_head, n, kind=layer.kind, d_value=layer.d_value, turned=any(layer.blocks)
+    )
+    other.store(k, v, (n, 0, 0))
+    for mine, its in ((layer.k, other.k), (layer.v, other.v)):
+        mine[layer.memory.prefix] = its[other.table[0, : layer.prefix]]
+    return tuple(other.held(0, n))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("window", "kind"), list(mostly_long(in_turn([0, 7, 64, 100], KINDS), [0, 7, 64, 100], KINDS)))
+def test_a_prefix_is_seen_by_all_tokens(window: int, kind: str) -> None:
+    """Whatever the window; positions that a query sees are those of the prefix, then the last `window` ones."""
+    layer = Layer(6, 2, 21, 211, window, kind=kind, d_value=17, prefix=2)
+    k0, v0 = with_prefix(layer, 5)
+    inputs = layer.inputs(163)
+    y = np.concatenate([layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 70), (70, 163))])
+    k, v = layer.held(1, 163)
+    error = 0.0
+    for t in range(163):
+        first = max(0, t - window + 1) if window else 0
+        keys, values = (np.concatenate([a, b[first : t + 1]]) for a, b in ((k0, k), (v0, v)))
+        want = twin.attention(inputs[0][t : t + 1], keys, values, np.array([len(keys) - 1]), layer.scale)
+        error = max(error, worst(y[t : t + 1], want))
+    print(f"prefix, window {window} {kind}: error {error:.1e}")
+    assert error < 4e-6  # as in test_window
+    single = Layer(6, 2, 21, 211, window, kind=kind, d_value=17, prefix=2)
+    with_prefix(single, 5)
+    one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
+    assert same_bits(np.concatenate(one), y)
+
+
+@pytest.mark.parametrize("window", [0, 40, 600])
+@pytest.mark.parametrize("integer", [False, True])
+def test_a_prefix_over_chunks(window: int, integer: bool) -> None:
+    n, kind = 1400, "q4_0" if integer else "f16"
+    layer = Layer(4, 1, 16, n, window, kind=kind, prefix=1, integer=integer, turned=integer)
+    with_prefix(layer, 5)
+    q, k, v = layer.inputs(n)
+    layer.store(k, v, (n, 1, 0))
+    y = layer.attend(q, (n, 1, 0))
+    shared = 0
+    for t in (0, 1, 511, 512, 540, 551, 552, 1023, 1024, 1063, 1064, 1399):
+        for n_threads in (1, 2, 5):
+            assert same_bits(layer.attend(q[t : t + 1], (1, 1, t), n_threads=n_threads), y[t : t + 1]), (t, n_threads)
+            shared += layer.shared
+    assert shared, "chunks were never shared among threads"
+    assert same_bits(layer.attend(q[1020:1027], (7, 1, 1020), n_threads=8), y[1020:1027])
+    layer.k[layer.memory.prefix] = 0
+    assert worst(layer.attend(q, (n, 1, 0)), y) > 0.1, "the prefix counts"
 
 
 @pytest.mark.parametrize(("window", "kind"), list(mostly_long(in_turn([7, 64, 100, 1], KINDS), [7, 64, 100, 1], KINDS)))
