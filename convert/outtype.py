@@ -20,7 +20,7 @@ OUTTYPES: dict[str, FileType] = {
 _AUTO = {Dtype.F64: FileType.F32, Dtype.F32: FileType.F32, Dtype.F16: FileType.F16, Dtype.BF16: FileType.BF16}
 # Small matrices that inference needs exact.
 _ALWAYS_F32 = re.compile(
-    r"(^|\.)(ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d(_[qkv]|_attn|_ffn)?|attn_rel_b|msg_(q|k|v|ffn)_(forget|gain)|shortconv\.conv|position_embd|token_types"
+    r"(^|\.)(ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d(_[qkv]|_attn|_ffn)?|attn_rel_b|msg_(q|k|v|ffn)_(forget|gain)|shortconv\.conv|position_embd|prefix_embd|token_types"
     r"|output_hc_(fn|base|scale)|hc_(attn|ffn|head)_(fn|base|scale)|indexer\.proj|indexer_compressor_(gate|ape)"
     r"|attn_compressor_ape|altup_(predict|correct)_coef"
     r"|ffn_router_(in|fc1|fc2)|time_mix_(first|w1|w2|decay_w1|decay_w2|lerp_fused))\.weight$"

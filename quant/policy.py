@@ -36,6 +36,7 @@ _LEFT_ALONE = (
     "indexer.k_proj.weight",
     "indexer.q_proj.weight",
     "position_embd",
+    "prefix_embd",
     "token_types.weight",
     "patch_embd",
     "patch_merger",

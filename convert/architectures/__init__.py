@@ -39,6 +39,7 @@ from .granite_swa import GraniteMoeSwa, GraniteSwa
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
 from .hy_v3 import HyV3
+from .hymba import Hymba
 from .inkling import Inkling
 from .inkling2 import Inkling2
 from .inkling2_loop import Inkling2Loop
@@ -99,7 +100,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Bert, BertClassifier, Cohere2, CohereCompass, CommandR, DeepSeek, DeepSeekV2, DeepSeekV3, DeepSeekV32, DeepSeekV4,
     Dots1, EmbeddingGemma, Ernie45, Ernie45Moe, Exaone4, ExaoneMoe, Falcon, FalconH1, FlexOlmo, Gear, Gemma, Gemma2,
     Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm4MoeLite, Glm5Next, GlmDsa, Gpt2, GptNeox, GptOss, Granite,
-    Granite4Vision, GraniteHybrid, GraniteMoe, GraniteMoeSwa, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3,
+    Granite4Vision, GraniteHybrid, GraniteMoe, GraniteMoeSwa, GraniteSwa, Helium, Hunyuan, HunyuanMoe, HyV3, Hymba,
     HyperClovaX, Inkling, Inkling2, Inkling2Loop, InternLm3, Jais2, Jamba, JetNemotron, KimiK3, KimiLinear, Laguna,
     LaraMini, Lfm2, Lfm2Bidirectional, Lfm2Embedding, Lfm2Moe, Lfm2Vl, Lfm3, Lfm3Vl, Llama, Llama4, LongcatFlash,
     LongcatFlashNgram, Mamba, Mamba2, Mellum, MiniCpm, MiniCpm3, MiniCpmSala, MiniMax, MiniMaxM2, Ministral, Mistral,

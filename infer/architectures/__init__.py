@@ -57,6 +57,7 @@ _HOMES = {
     "hunyuan-dense": "hunyuan.Hunyuan",
     "hunyuan-moe": "hunyuan.HunyuanMoe",
     "jais2": "nemotron.Jais2",
+    "hymba": "hymba.Hymba",
     "inkling": "inkling.Inkling",
     "inkling2": "inkling2.Inkling2",
     "inkling2_loop": "inkling2_loop.Inkling2Loop",

@@ -82,10 +82,10 @@ def head_size(h: AttentionHparams | Gpt2Hparams, w: Weights, stated: int = 0) ->
     return stated or h.n_embd // h.n_head
 
 
-def mamba1(h: Mamba1Hparams, i: int, norms: str = "", *, eps: float = 0.0, n_head: int = 0, leaves: str = "") -> Mamba1:
-    """Mamba-1 as layer i. eps: of the norms on dt, B and C; 0: as in other norms."""
+def mamba1(h: Mamba1Hparams, i: int, norms: str = "", *, eps: float = 0.0, **more: Any) -> Mamba1:
+    """Mamba-1 as layer i. eps: of the norms on dt, B and C; 0: as in other norms. more: further fields."""
     sizes = (h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank)
-    return Mamba1(i, *sizes, eps or h.eps, norms, n_head, leaves)
+    return Mamba1(i, *sizes, eps or h.eps, norms, **more)
 
 
 def mamba2(h: Mamba2Hparams, i: int, *, normed: bool = True, norm_first: bool = False) -> Mamba2:

@@ -28,6 +28,7 @@ from .network import Network
 from .op_times import OpTime, OpTimes
 from .picture_passes import PicturePasses
 from .pictures import Shown
+from .prefix_pass import compute_prefix
 from .programs import ModelPrograms
 from .ubatch import Control, Segment
 
@@ -83,6 +84,7 @@ class Engine(ModelPrograms):
         self.context = self._context(n_ctx, n_seq_max, spare, rooms)
         self.n_ctx = self.context.n
         self.memory = self._memory(n_seq_max, spare, machine)
+        self._lacks_prefix = net.prefix is not None
         self.memory.learned_positions = net.positions is not None
         self.memory.has_axes, self.memory.is_together = net.weights.has_axes, net.weights.is_together
 
@@ -326,6 +328,7 @@ class Engine(ModelPrograms):
             self.stop.check()
         past = self.memory.n_past.item(slot)
         if past >= self.memory.writable[slot]:
+            self._read_prefix()
             move = self.memory.begin(slot, 1)
             self.reach(move)
             row, before = move.rows[0], move.before
@@ -348,6 +351,7 @@ class Engine(ModelPrograms):
         """Make room for the segments. keep: preserve the states before them, which a run that can be stopped needs."""
         if self.stop is not None:
             self.stop.check()
+        self._read_prefix()
         moves: list[Move] = []
         try:
             for s in segments:
@@ -360,6 +364,12 @@ class Engine(ModelPrograms):
                 self.memory.abandon(move)
             raise
         return moves
+
+    def _read_prefix(self) -> None:
+        """Compute the prefix of all texts before the first run, if the model has one."""
+        if self._lacks_prefix:
+            self.memory.keep_prefix(compute_prefix(self, self._control))
+            self._lacks_prefix = False
 
     def reach(self, move: Move) -> None:
         """Extend the weights' position tables to the positions of the run and of single tokens after it."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import Remedy, UnsupportedError, shown
-from hybrid.quant.ggml.families.hparams import Hparams
+from hybrid.quant.ggml.families.hparams import PREFIX, Hparams
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.vision_names import CLIP
 
@@ -161,8 +161,19 @@ class Network:
         self.embedding_norm = self._norm(norm) if norm and self.is_first else None
         parts = ("weight", "bias") if scale and self.is_first else ()
         self.embedding_scale = [w.vector(f"{scale}.{part}", h.n_embd) for part in parts]
+        self.prefix = self._prefix(h.n_prefix) if h.n_prefix else None
         learned = family.learned_positions and self.is_first
         self.positions = w.embedding("position_embd.weight", h.n_embd) if learned else None
+
+    def _prefix(self, n: int) -> np.ndarray:
+        """The rows that stand before every text, f32 [n, n_embd]. Raises UnsupportedError with adapters."""
+        w = self.weights
+        if w.adapters:
+            raise UnsupportedError(
+                f"{w.gguf.path.name}: adapters are not supported for a model with a prefix of {n} rows before every "
+                "text, which is computed once. Leave out the adapters."
+            )
+        return w.array(PREFIX, n, self.hparams.n_embd)
 
     def _load_end(self, tied: bool) -> None:
         """Load the weights after the last block."""
@@ -236,16 +247,26 @@ class Network:
         """The memory of the layers and of the head that guesses tokens ahead, per sequence."""
         return [*self.specs, *(self.head.specs if self.head else ())]
 
+    def fill_stream(self, rows: np.ndarray) -> None:
+        """Write rows f32 [n, n_embd] in place of the embeddings of n tokens."""
+        self._stream.values[: len(rows)] = rows
+
     def add_body(
-        self, b: Builder, memory: HybridMemory, trace: list[Rows] | None = None, seams: list[Seam] | None = None
+        self,
+        b: Builder,
+        memory: HybridMemory,
+        trace: list[Rows] | None = None,
+        seams: list[Seam] | None = None,
+        *,
+        embeds: bool = True,
     ) -> Rows | None:
         """Add all ops before the final norm. Returns the last residual if it is still to be added, else None.
 
         `trace` collects rows with copies of the embedding and of the residual stream after every block, `seams` the
-        starts of blocks.
+        starts of blocks. embeds: whether it fills the stream; otherwise see `fill_stream`.
         """
         x, n_tok = self.stream, b.batch.n_tok
-        if self.is_first:
+        if self.is_first and embeds:
             self._add_embedding(b)
         b.named |= {name: fixed.rows for name, fixed in self.given.items()}
         residual: Rows | None = None

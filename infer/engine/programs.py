@@ -1,5 +1,6 @@
 """The programs of one model: recorded per shape of work, compiled and kept."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,7 +21,7 @@ LOGITS_BYTES = 32 << 20  # most bytes of the logits of one run; more outputs tak
 MOST_COMPILERS = 4  # processes: the longest of a model's 20 kernels takes a sixth of the time
 
 
-class ModelPrograms:
+class ModelPrograms(ABC):
     """The programs for passes of up to n_ubatch tokens.
 
     few     steps of a few tokens are expected, and get their own kernels
@@ -128,6 +129,10 @@ class ModelPrograms:
         pending = [k for k in dict.fromkeys(kernels) if not k.ready]
         self.compile_seconds += compile_kernels(pending, progress, helper, min(MOST_COMPILERS, default_threads()))
         self.n_compiled += sum(not k.from_cache for k in pending)
+
+    @abstractmethod
+    def run_program(self, program: Program) -> None:
+        """Run a short program, which cannot be stopped."""
 
     def compile_program(self, program: Program) -> None:
         """Compile and link a program."""

@@ -24,6 +24,7 @@ class Mamba1:
     n_head: number of scans side by side, each over its share of the channels with its own dt, B and C; ssm_x and ssm_dt
     are then stacks. 0: one scan. Input and output projections have biases where the file does.
     leaves: the name under which later layers find the scan's output before the gate; empty: not kept.
+    bare: the gated scan is the result: there is no output projection.
     """
 
     layer: int
@@ -36,6 +37,7 @@ class Mamba1:
     norms: str = ""
     n_head: int = 0
     leaves: str = ""
+    bare: bool = False
 
     def load(self, w: Weights) -> None:
         if self.d_inner % max(1, self.n_head):
@@ -44,9 +46,10 @@ class Mamba1:
         self.w_in = w.matrix(p + "ssm_in.weight", 2 * self.d_inner, self.n_embd)
         self.w_x = self._stack(w, p + "ssm_x.weight", self.dt_rank + 2 * self.d_state, width)
         self.w_dt = self._stack(w, p + "ssm_dt.weight", width, self.dt_rank)
-        self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)
         self.bias_in = optional_bias(w, p + "ssm_in.weight", 2 * self.d_inner)
-        self.bias_out = optional_bias(w, p + "ssm_out.weight", self.n_embd)
+        if not self.bare:
+            self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)
+            self.bias_out = optional_bias(w, p + "ssm_out.weight", self.n_embd)
         taps = w.array(p + "ssm_conv1d.weight", self.d_inner, self.d_conv)
         self.taps = w.keep(np.ascontiguousarray(taps.T))
         self.conv_bias = w.vector(p + "ssm_conv1d.bias", self.d_inner)
@@ -94,7 +97,7 @@ class Mamba1:
         if self.leaves:
             b.named[self.leaves], y = y, b.rows(self.d_inner)
             b.op(elementwise.swiglu, count=batch.n_tok, gate=gate, up=b.named[self.leaves], out=y, n=y.n)
-        return add_bias(b, b.matmul(y, self.w_out, "ssm_out"), self.bias_out)
+        return y if self.bare else add_bias(b, b.matmul(y, self.w_out, "ssm_out"), self.bias_out)
 
     def _scan(self, b: Builder, h: int, x: Rows, gate: Rows, y: Rows, memory: HybridMemory) -> None:
         """Run scan `h` on channels x of the convolution's output."""

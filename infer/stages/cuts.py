@@ -7,7 +7,7 @@ batch alone.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -52,7 +52,11 @@ def cuts_of(network: Network, kind: CacheTypes, *, exact: bool = False) -> list[
         network.add_body(builder, memory, seams=seams)
     owners = _Owners(network, memory)
     reads = [_furthest(builder, owners, seams, i) for i in range(len(seams))]
-    return [_cut(network, builder, seam, reads[i:]) for i, seam in enumerate(seams) if i]
+    cuts = [_cut(network, builder, seam, reads[i:]) for i, seam in enumerate(seams) if i]
+    if network.prefix is None:
+        return cuts
+    why = "its texts begin with a computed prefix, which stages cannot make"
+    return [replace(cut, refused=why) for cut in cuts]
 
 
 class _Owners:

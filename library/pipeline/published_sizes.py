@@ -329,6 +329,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 32, "num_attention_heads": 40, "num_key_value_heads": 20, "sliding_window": 512,
         "vocab_size": 200064, "max_position_embeddings": 262144,
     },
+    "hymba-1.5b": {
+        "architectures": ["HymbaForCausalLM"], "hidden_size": 1600, "intermediate_size": 5504, "num_hidden_layers": 32,
+        "num_attention_heads": 25, "num_key_value_heads": 5, "vocab_size": 32001, "max_position_embeddings": 8192,
+        "mamba_dt_rank": 100,
+        "kv_reuse_group": [[i, i + 1] for i in (*range(1, 14, 2), *range(19, 30, 2))] + [[16, 17, 18]],
+    },
     "plamo-2-1b": {
         "architectures": ["Plamo2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 1, "mamba_num_heads": 32,

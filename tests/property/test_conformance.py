@@ -60,6 +60,7 @@ QUICK = {
     ("gemma3n", "Q8_0"),
     ("laguna", "Q8_0"),
     ("jet-nemotron", "Q8_0"),
+    ("hymba", "Q8_0"),
 }  # fmt: skip
 EXACT = {("mamba2", "Q8_0", "exact"), ("falcon-mamba", "Q4_0", "exact")}
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another family of QUICK
@@ -78,7 +79,7 @@ LAYERED = [name for name in RANDOM if name in {family for family, _ in QUICK} | 
 # of these one for each kind of memory: keys and values with windows, shared, pooled, latent; states of each kind
 MEMORIES = {
     "lfm2", "rwkv7", "recurrentgemma", "gemma3", "gemma4", "deepseek4", "kimi-linear", "zaya", "glm5-next-streams",
-    "qwen4exp",
+    "qwen4exp", "hymba",
 }  # fmt: skip
 FAMILIES = [
     *(

@@ -8,7 +8,7 @@ h * round_up(tokens, width) + t. Columns in between are unused.
 from ..build.jit import device, kernel
 from ..emit.emitter import ldi, sti
 from ..emit.fields import Address, Int
-from ..recurrent.states import copy_floats
+from ..recurrent.states import copy_floats, zero_fill
 from .elementwise import scale_row, sigmoid_at
 
 
@@ -61,6 +61,18 @@ def join_heads(
         copy_floats(x + column * ldx, target, n)
         if gate:
             scale_row(target, n, sigmoid_at(gate + t * ldgate + 4 * h))
+
+
+@kernel
+def pad_heads(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, n: Int, width: Int
+):
+    """out[t][h] = x[t][h], then zeros: x f32 [tok][head][n], out f32 [tok][head][width]."""
+    for i in range(tid, ldi(count) * n_head, nth):
+        t, h = i // n_head, i % n_head
+        target = out + t * ldout + 4 * h * width
+        copy_floats(x + t * ldx + 4 * h * n, target, n)
+        zero_fill(target + 4 * n, width - n)
 
 
 @kernel

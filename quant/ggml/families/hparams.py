@@ -12,6 +12,7 @@ from ..metadata import full_key
 from ..reader import GGUFFile
 from .unread_keys import check_unread
 
+PREFIX = "prefix_embd.weight"
 _REQUIRED = object()
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 _LARGEST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
@@ -151,6 +152,7 @@ class Hparams(FileKeys):
     logit_cap = 0.0  # logits become cap * tanh(logit / cap); 0: unchanged
     # tensors beside the layers that have an equal part for each: name -> dimension of the parts, 0 or -1 (of rows)
     in_parts: ClassVar[Mapping[str, int]] = {}
+    n_prefix = 0  # rows of the tensor PREFIX, which stand before every text like the embeddings of tokens
     halve_every = 0  # the residual stream is halved after every `halve_every` layers; 0: never
 
     def usual_context(self, tensors: Container[str]) -> int:

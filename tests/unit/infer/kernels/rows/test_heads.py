@@ -70,6 +70,21 @@ def test_join(n_tok: int, n_head: int, n: int, step: int, width: int, gated: boo
     assert error < 4e-7 if gated else error == 0
 
 
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize(("n_tok", "n_head", "n", "width"), [(1, 5, 17, 17), (7, 3, 20, 33), (4, 2, 1, 16)])
+def test_heads_are_padded_with_zeros(n_tok: int, n_head: int, n: int, width: int, n_threads: int) -> None:
+    x = np.random.default_rng(n).standard_normal((n_tok, n_head * n + 3)).astype(np.float32)
+    out = np.full((n_tok + 1, n_head * width + 3), np.nan, np.float32)
+    fields = record(heads.pad_heads, count=np.array([n_tok]), x=x, out=out, n_head=n_head, n=n, width=width)
+    run(heads.pad_heads, fields, n_threads)
+    expected = np.full_like(out, np.nan)
+    for t in range(n_tok):
+        for h in range(n_head):
+            part = expected[t, h * width : (h + 1) * width]
+            part[:n], part[n:] = x[t, h * n : (h + 1) * n], 0.0
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_what_is_split_is_joined() -> None:
     n_tok, n_head, n, width = 13, 4, 11, 8
     x = np.random.default_rng(0).standard_normal((n_tok, n_head * n)).astype(np.float32)
