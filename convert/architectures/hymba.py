@@ -35,7 +35,7 @@ class Hymba(Decoder):
     hparams = HymbaHparams
     order = (
         f"{SIZES} .attention.key_length=heads/d_head .attention.value_length=d_value "
-        f"{SCAN} eps freq_base window local back n_prefix .general.file_type .vocab_size"
+        f"{SCAN} eps freq_base window? local? back n_prefix .general.file_type .vocab_size"
     )
     in_llama_cpp = False
     understood = ("rope_type",)
@@ -102,7 +102,8 @@ class Hymba(Decoder):
         )
 
     def values(self) -> dict[str, Any]:
-        return {"back": [i - source for i, source in enumerate(self.sources)]}
+        back = tuple(i - source for i, source in enumerate(self.sources))
+        return {"back": back, "local": self.local if self.window else None}
 
     @property
     def d_value(self) -> int:

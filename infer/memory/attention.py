@@ -94,10 +94,9 @@ class AttentionMemory:
         self.specs, self.n_ctx, self.kind = specs, n_ctx, kind
         self.pairs = [s for s in specs if isinstance(s, AttentionSpec)]
         self.row_specs = [s for s in specs if isinstance(s, RowsSpec)]
+        self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         n_prefix = pages_of(max((s.prefix for s in self.pairs), default=0))
-        n_pages = n_slots * pages_of(n_ctx) + n_spare + n_prefix if specs else 0
-        self.pool = IndexPool(n_pages, "pages of keys and values")
-        self.prefix = self.pool.take_many(n_prefix)
+        self.prefix = [self.pool.size + i for i in range(n_prefix)]  # places that the pool does not hand out
         whole = mapped_zeros((n_slots, n_prefix + pages_of(n_ctx)), np.int64)
         whole[:, :n_prefix] = self.prefix
         self.table = whole[:, n_prefix:]
@@ -109,7 +108,7 @@ class AttentionMemory:
     @property
     def n_stored(self) -> int:
         """Pages that the arrays have room for."""
-        return self.pool.size
+        return self.pool.size + len(self.prefix)
 
     def described(self) -> dict[str, Any] | None:
         """Types of keys and values, and per layer the blocks of their basis, for headers of files; None if the types

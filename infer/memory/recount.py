@@ -23,8 +23,8 @@ def recount(memory: HybridMemory, cache: PromptCache | None, lost: Iterable[int]
     unsound = [seq for seq in range(memory.n_seq_max) if seq not in gone and not memory.is_sound(seq)]
     for seq in (*gone, *unsound):
         memory.wipe(seq)
-    pages = Counter(memory.attention.prefix)
-    rows = Counter([memory.recurrent.start] if memory.recurrent.start >= 0 else [])
+    pages: Counter[int] = Counter()
+    rows: Counter[int] = Counter()
     for seq in range(memory.n_seq_max):
         pages.update(memory.attention.pages(seq))
         rows.update(memory.rows_of(seq))

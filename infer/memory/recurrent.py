@@ -80,9 +80,9 @@ class RecurrentMemory:
 
     def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int = 0, *, prefixed: bool = False) -> None:
         self.specs = specs
-        n = 2 * n_slots + n_spare + prefixed if specs else 0
+        n = 2 * n_slots + n_spare if specs else 0
         self.pool = IndexPool(n, "rows of recurrent states")
-        self.start = self.pool.take() if specs and prefixed else -1
+        self.start = n if specs and prefixed else -1  # a place that the pool does not hand out
         n = self.n_stored
         self.row = [-1] * n_slots  # per sequence; -1: it has no row
         self.conv: dict[Key, np.ndarray] = {
@@ -95,7 +95,7 @@ class RecurrentMemory:
     @property
     def n_stored(self) -> int:
         """Rows that the arrays have room for."""
-        return self.pool.size
+        return self.pool.size + (self.start >= 0)
 
     @property
     def bytes_per_sequence(self) -> int:

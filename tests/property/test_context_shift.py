@@ -27,10 +27,10 @@ from hybrid.quant.ggml.types import FileType
 LEARNED = {"gpt2"}
 # Norms after RoPE weigh the two values of a pair differently: scores depend on absolute positions. The keys move
 # correctly nevertheless, see tests/unit/infer/memory/test_moves.py. Queries of Ministral 3, Llama 4 and Inkling grow
-# with their position.
+# with their position. The prefix of Hymba stays at its positions.
 ABSOLUTE = {
     *("hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4-window", "llama4-order", "mistral4"),
-    *("inkling", "inkling2", "inkling2-loop"),
+    *("inkling", "inkling2", "inkling2-loop", "hymba", "hymba-plain"),
 }
 
 

@@ -22,6 +22,7 @@ def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> No
         facts, arch = layer_facts(gguf), gguf.get("general.architecture")
         n_shared = int(gguf.get(f"{arch}.attention.shared_kv_layers", 0))
         n_heads = gguf.get(f"{arch}.attention.head_count_kv", 0)
+        distances = gguf.get(f"{arch}.attention.kv_distance", [])
     with LoadedModel.load(path, n_ctx=64) as model:
         arrays = dict(model.memory.layout(64))
         specs = model.engine.network.specs
@@ -35,6 +36,7 @@ def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> No
     assert ceil(per_token) <= sum(layer.kv_nbytes_per_token for layer in facts) < per_token + len(facts)
     attention = {spec.layer for spec, _ in kept}
     borrowing = set(range(len(facts) - n_shared, len(facts)))  # layers that use other layers' memory
+    borrowing |= {i for i, n in enumerate(distances) if n}
     assert {i for i, layer in enumerate(facts) if "A" in layer.letters} - borrowing == attention
     if hasattr(n_heads, "tolist"):  # per layer; 0 without attention
         assert attention <= {i for i, n in enumerate(n_heads.tolist()) if n}

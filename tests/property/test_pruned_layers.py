@@ -40,7 +40,7 @@ REFUSED: dict[str, Sequence[int]] = {
     # a table outside of the layers is for this one alone
     "qwen4exp": [2],
     # other layers use its keys, its weights or its choice of tokens
-    "gemma4": [2, 3], "gemma4-order": [0], "gemma3n": [2, 3],
+    "gemma4": [2, 3], "gemma4-order": [0], "gemma3n": [2, 3], "hymba": [1, 2], "hymba-plain": [0, 2],
     "zamba": [1], "zamba-biased": [1], "zamba2": [1, 2], "zamba2-2.7b": [1], "zamba2-biased": [1],
     "interns2-mobius": range(4),
     "glm5-next-streams": [2], "glm-dsa": [1],

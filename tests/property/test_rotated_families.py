@@ -20,7 +20,7 @@ from hybrid.quant.rotating import RotatedSource
 QUICK = ("qwen35moe", "deepseek-v2", "lfm2moe", "granite-hybrid-biased", "gemma4", "nemotron-h-moe")
 # rows of whole blocks are too rare in these: nothing is rotated
 WITHOUT = ("deepseek4", "qwen4exp", "mamba-biased", "falcon-mamba-biased", "mamba2-biased", "jamba-biased",
-           "glm5-next-streams")  # fmt: skip
+           "glm5-next-streams", "hymba")  # fmt: skip
 OTHERS = [name for name in CONFIGS if name not in (*QUICK, *WITHOUT, *REPEATED)]
 TOKENIZER = Path(__file__).resolve().parents[1] / "data" / "checkpoints" / "mamba-bf16"
 # f32 sums in another order: 1e-5 of the largest logit at most, 0.5 with a product that is not rotated

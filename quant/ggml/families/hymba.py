@@ -10,6 +10,6 @@ class HymbaHparams(RopeHparams, TransformerHparams, Mamba1Hparams):
     d_head: int = key("attention.key_length", minimum=1)
     d_value: int = key("attention.value_length", minimum=1)
     window: int = key("attention.sliding_window", 0)
-    local: tuple[bool, ...] = key("attention.sliding_window_pattern", pattern=True)
+    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 0, pattern=True)
     back: tuple[int, ...] = key("attention.kv_distance", per_layer=True)
     n_prefix: int = key("prefix_length", minimum=1)

@@ -41,7 +41,7 @@ def test_a_layer_of_a_group_may_begin_another() -> None:
 @pytest.mark.parametrize(("window", "said"), [(None, 0), (..., 1025), (7, 8)])
 def test_windows(window: Any, said: int) -> None:
     got = keys(sliding_window=window)
-    assert got["attention.sliding_window"] == said and any(got["attention.sliding_window_pattern"]) == (said > 0)
+    assert got.get("attention.sliding_window", 0) == said and ("attention.sliding_window_pattern" in got) == (said > 0)
 
 
 def test_stretched_rotation() -> None:
