@@ -7,7 +7,7 @@ batch alone.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -44,7 +44,12 @@ class Cut:
 
 
 def cuts_of(network: Network, kind: CacheTypes, *, exact: bool = False) -> list[Cut]:
-    """A cut before every block but the first. network: with all blocks."""
+    """A cut before every block but the first. network: with all blocks. Raises UsageError if the model has a prefix."""
+    if network.prefix is not None:
+        raise UsageError(
+            f"{network.weights.gguf.path.name}: a model with a prefix of {len(network.prefix)} rows before every text "
+            "cannot be divided into stages. Load it on one machine."
+        )
     memory = HybridMemory(network.specs, 1, PAGE, kind)
     builder = Builder(1, 1, exact=exact, batch=Control(1).batch)
     seams: list[Seam] = []
@@ -52,11 +57,7 @@ def cuts_of(network: Network, kind: CacheTypes, *, exact: bool = False) -> list[
         network.add_body(builder, memory, seams=seams)
     owners = _Owners(network, memory)
     reads = [_furthest(builder, owners, seams, i) for i in range(len(seams))]
-    cuts = [_cut(network, builder, seam, reads[i:]) for i, seam in enumerate(seams) if i]
-    if network.prefix is None:
-        return cuts
-    why = "its texts begin with a computed prefix, which stages cannot make"
-    return [replace(cut, refused=why) for cut in cuts]
+    return [_cut(network, builder, seam, reads[i:]) for i, seam in enumerate(seams) if i]
 
 
 class _Owners:

@@ -16,9 +16,13 @@ from safetensors.numpy import load_file
 from hybrid.convert import convert
 from hybrid.convert.architectures.hymba import Hymba
 from hybrid.infer import LoadedModel
+from hybrid.infer.engine.network import Network
+from hybrid.infer.kernels.attention.kv import CACHE_TYPES
 from hybrid.infer.memory import AttentionSpec
 from hybrid.infer.memory.recount import recount
-from hybrid.quant.ggml.errors import FormatError
+from hybrid.infer.stages.cuts import cuts_of
+from hybrid.quant.ggml.errors import FormatError, UnsupportedError, UsageError
+from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType
 
 KEYS = Hymba.keys
@@ -81,6 +85,15 @@ def test_every_text_begins_after_the_prefix(path: Path) -> None:
         recount(model.memory, model.runner.cache, range(2))
         assert a.truncate(0) == 0
         assert a.logits_of(IDS).tobytes() == expected.tobytes()
+
+
+def test_what_does_not_know_the_prefix_is_refused(path: Path) -> None:
+    with open_gguf(path) as gguf:
+        with pytest.raises(UnsupportedError, match=r"a prefix of 128 rows before every text.*Leave out the adapters\."):
+            Network(gguf, 8, [[]])  # type: ignore[list-item]  # stands for an adapter without matrices
+        network = Network(gguf, 8)
+        with pytest.raises(UsageError, match=r"a prefix of 128 rows before every text cannot be divided into stages"):
+            cuts_of(network, CACHE_TYPES["f16"])
 
 
 def written(
