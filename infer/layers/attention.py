@@ -431,7 +431,9 @@ class Attention:
             both |= {"states": leaning.states, "sinks": leaning.sinks}
         types = (at.kind.keys, at.kind.values)
         integer = not (b.products.exact or self.latent) and has_integer_form(*types, self.d_head)
-        kernel = attention_kernel(*types, latent=self.latent, integer=integer, leaning=leaning is not None)
+        kernel = attention_kernel(
+            *types, latent=self.latent, integer=integer, leaning=leaning is not None, prefixed=prefix > 0
+        )
         b.op(
             kernel, name="attention", work=lambda segments: self.work(at.kind, segments), **both,
             slot=batch.slot, q=q, keys=at.k, values=at.v, table=at.table, table_stride=at.table_stride,

@@ -62,6 +62,7 @@ MOST_RUN, RUNS = 16, 4
 SHARED_TOKENS = 8  # maximum tokens of a batch whose chunks may be shared among threads
 assert PAGE % BLOCK == 0 and CHUNK % PAGE == 0
 EVERYTHING = 1 << 40  # a window of all positions
+PREFIXED = False
 WIDE_HEAD = 128  # wider heads have tiles of half as many rows, to fit the second-level cache
 
 _LOG2E, _ONE = np.float32(LOG2E), np.float32(1.0)
@@ -81,8 +82,7 @@ def chunk_records(
     n_chunk = (n_ctx - 1) // CHUNK + 1
     if window > 0:
         n_chunk = min(n_chunk, (window + tokens) // CHUNK + 2)
-    n_chunk += prefix > 0
-    return tokens * n_head * n_chunk if n_chunk > 1 else 0
+    return tokens * n_head * (n_chunk + (prefix > 0)) if n_chunk > 1 else 0
 
 
 def chunk_record_bytes(d_value: int) -> int:
@@ -90,8 +90,8 @@ def chunk_record_bytes(d_value: int) -> int:
 
 
 @device
-def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth, prefix):
-    """Number of chunks per token, the prefix included, if the chunks are to be shared among threads; otherwise 0."""
+def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth):
+    """Number of chunks per token if the chunks are to be shared among threads; otherwise 0."""
     if nth == 1 or n_tok * n_kv >= 4 * nth:
         return 0
     last = 0
@@ -100,16 +100,7 @@ def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth, prefix):
     n = last // CHUNK + 1
     if window > 0:
         n = min(n, (window + n_tok) // CHUNK + 2)
-    n += prefix > 0
     return n if n > 1 and n_tok * n_head * n <= room else 0
-
-
-@device
-def place_of_chunk(c, n_chunk, prefix):
-    """Index of the record of chunk c among the n_chunk of a token. The last one is the prefix's, if there is any."""
-    if prefix == 0:
-        return c % n_chunk
-    return c % (n_chunk - 1) if c >= 0 else n_chunk - 1
 
 
 @device
@@ -169,22 +160,31 @@ def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos,
 
 
 @device
-def leave_chunk(
-    tile, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk, prefix
-):
-    """Merge the results of chunk c (-1: the prefix) into the tile's totals; if chunks are shared (n_chunk > 0), copy
-    them to records."""
+def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk):
+    """Merge the results of chunk c into the tile's totals; if chunks are shared (n_chunk > 0), copy them to records."""
     for r in range(n_row):
         w = t + r // heads
         p = ldi(pos + 8 * w)
-        first = first_seen(ldi(own + 8 * w) if own else p, window, aligned)
-        if c < 0 or (p >= c * CHUNK and first < (c + 1) * CHUNK):
+        if p >= c * CHUNK and first_seen(ldi(own + 8 * w) if own else p, window, aligned) < (c + 1) * CHUNK:
             record = end_chunk(tile, r, d_head)
             if n_chunk > 0:
-                index = (w * n_head + h0 + r % heads) * n_chunk + place_of_chunk(c, n_chunk, prefix)
+                index = (w * n_head + h0 + r % heads) * n_chunk + c % n_chunk
                 copy_record(record, records + index * (HEAD + (d_value + 15) // 16 * 64), d_value)
             else:
                 merge_record(total_record(tile, r, d_head), record, d_value)
+
+
+@device
+def leave_prefix(tile, n_row, heads, t, h0, d_head, d_value, records, n_head, n_chunk, n_tok):
+    """Merge the results of the prefix into the tile's totals; if chunks are shared (n_chunk > 0), copy them to records
+    after those of all chunks."""
+    for r in range(n_row):
+        record = end_chunk(tile, r, d_head)
+        if n_chunk > 0:
+            index = n_tok * n_head * n_chunk + (t + r // heads) * n_head + h0 + r % heads
+            copy_record(record, records + index * (HEAD + (d_value + 15) // 16 * 64), d_value)
+        else:
+            merge_record(total_record(tile, r, d_head), record, d_value)
 
 
 @device
@@ -234,8 +234,8 @@ def attention(  # noqa: C901  one loop nest
     window               0: none; otherwise a query sees the last `window` positions, itself included. Negative: windows
                          begin at multiples of their size w = -window: a query at p sees the positions from p // w * w
                          on (chunked attention, Llama 4)
-    prefix               number of pages before the sequence that all queries see also, whatever the window; their
-                         numbers stand before each row of the table. They are one chunk, the first
+    prefix               pages before the sequence that all queries see also, whatever the window, in kernels with it:
+                         one chunk, the first. Their numbers stand before each row of the table
     own                  i64 [tok]: position of the token, from which its window counts, if `pos` is the last position
                          that it sees, which may be later (pictures); 0: it is `pos`
     cap                  0: none
@@ -253,14 +253,16 @@ def attention(  # noqa: C901  one loop nest
     vrow = row if LATENT else row_size(d_value, V_EIGHTH, V_SCALES)
     factor, limit = scale * _LOG2E if cap == 0 else scale / cap, cap * _LOG2E
     aligned, window = window < 0, abs(window)
-    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth, prefix)
+    room = n_records - n_tok * n_head if PREFIXED else n_records
+    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth)
+    n_part = n_chunk + (PREFIXED and n_chunk > 0)
     if window == 0:
         window = EVERYTHING
     reach = window
     group = n_head // n_kv
     rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
-    run = max(1, min(MOST_RUN, n_tok * n_kv * n_chunk // (RUNS * nth)))
-    n_run = (n_chunk + run - 1) // run
+    run = max(1, min(MOST_RUN, n_tok * n_kv * n_part // (RUNS * nth)))
+    n_run = (n_part + run - 1) // run
     per_tile = heads_of_tile(group, rows, max(1, n_tok * n_kv * max(1, n_run)), nth)
     parts = (group + per_tile - 1) // per_tile
     tile = rows // per_tile
@@ -281,8 +283,10 @@ def attention(  # noqa: C901  one loop nest
             final = ldi(pos + 8 * (u - 1))
             if aligned:  # all of these tokens see positions from `start` on
                 reach = ~start
-            first = start // CHUNK
-            c0, c1 = first - (prefix > 0), final // CHUNK + 1
+            c0, c1 = start // CHUNK, final // CHUNK + 1
+            first = c0
+            if PREFIXED:
+                c0 -= 1
             if n_chunk > 0:
                 c0 += chunk * run
                 c1 = min(c1, c0 + run)
@@ -300,8 +304,8 @@ def attention(  # noqa: C901  one loop nest
             for c in range(c0, c1):
                 begin_chunk(mine, n_pad, d_head)
                 begin, b1, near = max(start, c * CHUNK) // BLOCK * BLOCK, min(final + 1, (c + 1) * CHUNK), reach
-                if c < first:
-                    c, begin, b1, near = -1, -prefix * PAGE, 0, EVERYTHING
+                if PREFIXED and c < first:
+                    begin, b1, near = -prefix * PAGE, 0, EVERYTHING
                 for b0 in range(begin, b1, BLOCK):
                     page, place = ldi(pages + b0 // PAGE * 8), b0 % PAGE
                     kb, vb = k + (page * n_kv * PAGE + place) * row, v + (page * n_kv * PAGE + place) * vrow
@@ -319,10 +323,12 @@ def attention(  # noqa: C901  one loop nest
                         lean(mine, n_row, heads, t, h0, d_head, b0, states, ldstates, profiles)
                         soften(mine, n_row, d_head, b0, near, limit)
                         unpacked_values(mine, n_row, micro, unpacked, d_head, d_value, b0, near, seen)
+                if PREFIXED and c < first:
+                    leave_prefix(mine, n_row, heads, t, h0, d_head, d_value, records, n_head, n_chunk, n_tok)
+                    continue
                 leave_chunk(
-                    mine, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk,
-                    prefix,
-                )  # fmt: skip
+                    mine, c, n_row, heads, t, h0, d_head, d_value, pos, own, window, aligned, records, n_head, n_chunk
+                )
             if n_chunk == 0:
                 leave_rows(mine, n_row, heads, t, h0, d_head, d_value, out, ldout, v_block)
             t = u
@@ -337,7 +343,8 @@ def attention_merge(
     """Merge the chunks of `attention` if they were shared among threads; otherwise do nothing. Fields as there."""
     n_tok = ldi(ctl)
     aligned, window = window < 0, abs(window)
-    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth, prefix)
+    room = n_records - n_tok * n_head if prefix else n_records
+    n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth)
     if n_chunk > 0:
         if window == 0:
             window = EVERYTHING
@@ -350,11 +357,11 @@ def attention_merge(
             clear_record(total, d_value)
             if sinks:
                 start_with_sink(total, sinks + t * ldstates, j - t * n_head)
-            first = first_seen(ldi(own + 8 * t) if own else p, window, aligned)
             if prefix:
-                merge_record(total, records + (j * n_chunk + n_chunk - 1) * size, d_value)
+                merge_record(total, records + (n * n_chunk + j) * size, d_value)
+            first = first_seen(ldi(own + 8 * t) if own else p, window, aligned)
             for c in range(first // CHUNK, p // CHUNK + 1):
-                merge_record(total, records + (j * n_chunk + place_of_chunk(c, n_chunk, prefix)) * size, d_value)
+                merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
             leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value, v_block)
 
 
@@ -366,10 +373,11 @@ _LATENT_ROWS = 64  # up to this many rows, transposing in registers is faster
 
 @cache
 def attention_kernel(
-    keys: KVType, values: KVType, *, latent: bool = False, integer: bool = False, leaning: bool = False
-) -> Kernel:
+    keys: KVType, values: KVType, *, latent: bool = False, integer: bool = False, leaning: bool = False,
+    prefixed: bool = False,
+) -> Kernel:  # fmt: skip
     """`attention` for these types. latent: the values are parts of the keys; integer: with integer products, if
-    `has_integer_form`; leaning: with a bias by distance, if not latent."""
+    `has_integer_form`; leaning: with a bias by distance, if not latent; prefixed: with a prefix, if not latent."""
     sizes: dict[str, Any] = {"EIGHTH": keys.eighth, "SCALES": keys.group}
     if latent:
         return variant(
@@ -389,6 +397,8 @@ def attention_kernel(
     sizes |= {"V_EIGHTH": values.eighth, "V_SCALES": values.group}
     if leaning:
         name, sizes["lean"] = f"leaning_{name}", add_distance_bias
+    if prefixed:
+        name, sizes["PREFIXED"] = f"prefixed_{name}", True
     if integer:
         return variant(
             attention,

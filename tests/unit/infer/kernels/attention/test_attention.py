@@ -112,6 +112,7 @@ class Layer:
         records = np.full(room * kernels.chunk_record_bytes(self.d_value) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
         how = {"latent": self.latent, "integer": self.integer, "leaning": states is not None}
+        how["prefixed"] = self.prefix > 0
         kernel = kernels.attention_kernel(self.types.keys, self.types.values, **how)
         own_sinks = None if states is None else states[:, -self.n_head :]
         both = {
