@@ -17,7 +17,7 @@ from ..kernels.rows.moe import ChosenBy, Scoring
 from ..kernels.rows.situ import situ
 from ..loading.weights import Weights
 from ..memory import HybridMemory
-from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
+from ..program.builder import Builder, Columns, Ref, Rows, Weight, round_up
 from ..program.record import OpFields
 from .base import LayerAdapter, MemorySpec, add_bias, optional_bias
 from .router import Router
@@ -254,7 +254,7 @@ class MixtureOfExperts:
         """The weighted sum of the experts of x that `logits` choose."""
         router = self.router
         n_routed = b.capacity * router.n_used
-        few = n_routed <= FEW_COLUMNS * router.n_expert
+        few = b.products.are_few(n_routed, router.n_expert, [*self.w_in.values(), self.w_down])
         width = b.products.width(few)
         # the last tile of every used expert may have only one slot in use
         n_slots = round_up(n_routed, width) + min(router.n_expert, n_routed) * (width - 1)

@@ -5,6 +5,7 @@ FEW    gemv_columns.py   a few columns, each at its own cost: batches, speculati
 MANY   gemm.py           register tiles: prompts
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +21,8 @@ from .record import OpFields, Recorder
 
 GEMV_COLUMNS = 3  # up to this many columns are multiplied one at a time
 FEW_COLUMNS = 8  # up to this many, weight rows are used as stored; for more they are unpacked for register tiles
+# The same for the average of groups of columns, where FEW multiplies sixteen groups of weights at a time (Zen 5)
+FEW_ON_AVERAGE = 20
 # Bytes of unpacked weight rows that a thread works on, by the lanes of a vector: they fit the second-level cache, which
 # has 1 MB or more with AVX-512.
 SCRATCH_TARGET = {8: 192 << 10, 16: 640 << 10}
@@ -67,6 +70,11 @@ class Products:
         if self.recorder.capacity <= GEMV_COLUMNS:
             return Way.ONE
         return Way.FEW if few or self.recorder.capacity <= FEW_COLUMNS else Way.MANY
+
+    def are_few(self, n_columns: int, n_groups: int, weights: Iterable[Weight]) -> bool:
+        """Whether `n_columns` in `n_groups`, such as experts, are few columns per group for these weights."""
+        wide = not self.exact and all(gemv_columns.is_wide(w.kind, self.isa) for w in weights)
+        return n_columns <= (FEW_ON_AVERAGE if wide else FEW_COLUMNS) * n_groups
 
     def width(self, few: bool) -> int:
         """Groups of columns begin at multiples of this."""

@@ -80,3 +80,18 @@ def test_which_products_are_in_words(isa: ISA, kind: GGMLType, n_columns: int, e
     weight = Weight("w", kind, 48, 96, 0, row_nbytes(kind, 96))
     products.product(recorder.rows(96), weight, "w", Columns(0, n_columns))
     assert recorder.ops[-1].kernel.name.startswith(kernel)
+
+
+@pytest.mark.parametrize(
+    ("isa", "kinds", "exact", "most"),
+    [
+        (AVX2, [GGMLType.Q4_K], False, 8),
+        (AVX512_VNNI, [GGMLType.Q4_K, GGMLType.Q6_K], False, 20),
+        (AVX512_VNNI, [GGMLType.Q4_K, GGMLType.F16], False, 8),
+        (AVX512_VNNI, [GGMLType.Q4_K], True, 8),
+    ],
+)
+def test_how_many_columns_of_an_expert_are_few(isa: ISA, kinds: list[GGMLType], exact: bool, most: int) -> None:
+    weights = [Weight("w", kind, 96, 256, 0, row_nbytes(kind, 256), n_expert=64) for kind in kinds]
+    products = Products(Recorder(512, n_threads=2), isa, exact=exact)
+    assert products.are_few(64 * most, 64, weights) and not products.are_few(64 * most + 1, 64, weights)
