@@ -52,19 +52,21 @@ def _size(nbytes: int) -> int:
 
 def place_buffers(buffers: Sequence[Buffer]) -> int:
     """Set the offset of every buffer, so that buffers alive at the same time do not overlap; returns the total size."""
-    placed: list[Buffer] = []
+    used = [item for item in buffers if item.first >= 0]
+    end = max((item.first for item in used), default=0) + 1  # some live to `sys.maxsize`
+    alive: list[list[Buffer]] = [[] for _ in range(end)]  # by op: the placed buffers
     total = 0
-    for item in sorted(buffers, key=lambda b: -b.nbytes):
-        if item.first < 0:
-            continue
-        busy = sorted((p.offset, p.offset + p.nbytes) for p in placed if p.first <= item.last and item.first <= p.last)
+    for item in sorted(used, key=lambda b: -b.nbytes):
+        ops = alive[item.first : item.last + 1]
+        busy = sorted({(p.offset, p.offset + p.nbytes) for placed in ops for p in placed})
         offset = 0
         for begin, end in busy:
             if offset + item.nbytes <= begin:
                 break
             offset = max(offset, end)
         item.offset = offset
-        placed.append(item)
+        for placed in ops:
+            placed.append(item)
         total = max(total, offset + item.nbytes)
     return total
 
@@ -83,24 +85,27 @@ class Program:
         self.ops = ops
         self.capacity, self.n_threads = capacity, n_threads
         self.arena = aligned_empty(place_buffers(buffers))
-        n_counters = sum(isinstance(field, OwnCounter) for op in ops for field in op.fields)
+        n_counters = sum(type(field) is OwnCounter for op in ops for field in op.fields)
         # products need one counter per group of threads (kernels/products/chunks.py), other ops use the first
         room = 64 * n_groups.function(n_threads)
         self.counters = aligned_empty(room * max(1, n_counters)).view(np.int64)
         self.records = aligned_empty(len(ops) * RECORD * 8).view(np.int64).reshape(-1, RECORD)
-        self.records[:] = 0
         base = self.arena.ctypes.data
         counter = self.counters.ctypes.data
-        for i, op in enumerate(ops):
-            for j, value in enumerate(op.fields):
-                if isinstance(value, OwnCounter):
-                    self.records[i, j + 1] = counter
-                    counter += room
+        words: list[int] = []
+        for op in ops:
+            words.append(0)  # for `link`
+            for value in op.fields:
+                if isinstance(value, int):
+                    words.append(value)
                 elif isinstance(value, Ref):
                     assert isinstance(value.base, Buffer)
-                    self.records[i, j + 1] = base + value.base.offset + value.offset
+                    words.append(base + value.base.offset + value.offset)
                 else:
-                    self.records[i, j + 1] = value
+                    words.append(counter)
+                    counter += room
+            words += [0] * (RECORD - 1 - len(op.fields))
+        self.records.reshape(-1)[:] = words
 
     @property
     def kernels(self) -> list[Kernel]:

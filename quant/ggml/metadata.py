@@ -177,7 +177,10 @@ class StringArray(Sequence[str]):
         return self._strings
 
     def _decode(self) -> list[str]:
-        unpack, raw, pos = _U64.unpack_from, self._data[self._entry.value : self._entry.end], 0
+        raw = self._data[self._entry.value : self._entry.end]
+        if (together := decoded_together(raw, self._entry.count)) is not None:
+            return together
+        unpack, pos = _U64.unpack_from, 0
         strings = []
         try:
             for _ in range(self._entry.count):
@@ -187,6 +190,32 @@ class StringArray(Sequence[str]):
         except UnicodeDecodeError:
             raise FormatError(f"{self._what}: string {len(strings)} is not UTF-8. Convert the model again.") from None
         return strings
+
+
+def decoded_together(raw: bytes, count: int) -> list[str] | None:
+    """`count` strings, each after its length as u64, decoded together: a vocabulary in a third of the time.
+
+    None for arrays that need a look at every string: with empty ones, lengths from 65536 on, NUL, invalid UTF-8.
+    """
+    data = np.frombuffer(raw, np.uint8)
+    if not count or len(data) < 9:
+        return None
+    zero = data == 0
+    pairs = zero[:-1] & zero[1:]
+    six = pairs[:-4] & pairs[2:-2] & pairs[4:]  # six zeros from here on: a length ends with them
+    ends = np.flatnonzero(six[:-1] & ~zero[6:]) + 6  # after the zeros
+    lengths = data[ends - 8] + (data[ends - 7].astype(np.int64) << 8)
+    following = np.append(ends[1:] - 8, len(data))
+    if len(ends) != count or ends[0] != 8 or not np.array_equal(ends + lengths, following):
+        return None
+    kept = np.ones(len(data), bool)
+    for i in range(2, 9):  # of each length its last zero stays, and separates the strings
+        kept[ends - i] = False
+    try:
+        strings = data[kept].tobytes().decode("utf-8").split("\0")
+    except UnicodeDecodeError:
+        return None
+    return strings[1:] if len(strings) == count + 1 else None
 
 
 class Metadata(Mapping[str, Any]):

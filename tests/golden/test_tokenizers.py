@@ -8,6 +8,7 @@ import base64
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from reference.tokenizer_files import FakeGGUF, bpe, gemma_json, sentencepiece, 
 from hybrid.convert import convert
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
+from hybrid.infer.text.tokenizer import bpe as tokenizer_bpe
 from hybrid.quant.ggml.errors import TemplateError
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -84,6 +86,23 @@ def test_bundled_kinds(kind: str, data_dir: Path) -> None:
     # Gemma's <end_of_turn> is USER_DEFINED in its sentencepiece model, but not text for us: it ends an answer
     compare(tok, golden, parses_special=kind in PARSED, plain_only=kind == "gemma")
     assert tok.n_vocab == golden["vocab_size"]
+
+
+@pytest.mark.parametrize("kind", PRE)
+@pytest.mark.parametrize("fresh", [True, False])
+def test_short_texts(kind: str, fresh: bool, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the same tokens by the tokens and merges that they can have, of themselves or of all texts before."""
+    monkeypatch.setattr(tokenizer_bpe, "FEW", sys.maxsize)
+    file = metadata(kind, data_dir / BUNDLED[kind])
+    tok, n_small = load_tokenizer(file), 0
+    for item in json.loads((data_dir / "tokenizers" / f"golden_{kind}.json").read_text())["items"]:
+        if "_backend" in vars(tok):  # the text before was long
+            tok = load_tokenizer(file)
+        assert tok.encode(item["text"], add_special=False, parse_special=True) == item["ids"], repr(item["text"])
+        n_small += "_backend" not in vars(tok)
+        if fresh:
+            tok = load_tokenizer(file)
+    assert n_small > 150
 
 
 CONVERTED = {"jamba-dense": "jamba", "mamba-bf16": "neox", "falcon-mamba": "neox", "llama-unigram-bin": "unigram"}

@@ -22,6 +22,7 @@ import numpy as np
 from .core import F32, I64, EmitterCore, Value, const
 
 RECORD = 32  # int64 of an op record: the kernel's address and up to 31 fields; four cache lines
+_INTEGERS, _FLOATS = (int, np.integer), (float, np.floating)  # `isinstance` is slower with `int | np.integer`
 OF_THE_OP = ("name", "nbytes", "flops", "work")  # an op's arguments that are not fields: see `Builder.op`
 
 
@@ -49,8 +50,8 @@ class Field:
     def accepts(self, value: Any) -> bool:
         """Whether the type of `value` fits: FLOAT takes floats, INT integers, the others anything but floats."""
         if self.kind is Kind.INT:
-            return isinstance(value, int | np.integer)
-        is_float = isinstance(value, float | np.floating)
+            return isinstance(value, _INTEGERS)
+        is_float = isinstance(value, _FLOATS)
         return is_float if self.kind is Kind.FLOAT else not is_float
 
     def word(self, value: int | float) -> int:

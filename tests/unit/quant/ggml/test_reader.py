@@ -1,5 +1,6 @@
 """Reading sound files. test_reader_damaged.py reads damaged ones."""
 
+import random
 import re
 import struct
 import time
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from hybrid.quant.ggml.errors import FormatError, HybridError, UsageError
-from hybrid.quant.ggml.metadata import StringArray
+from hybrid.quant.ggml.metadata import StringArray, decoded_together
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -74,6 +75,22 @@ def test_string_arrays_decode_on_demand(tmp_path: Path) -> None:
         assert tokens == ["a", "bc", "é"]
         assert tokens != ["a", "bc"]
         assert tokens[1] == "bc" and tokens[-2:] == ["bc", "é"] and list(tokens) == tokens.tolist()
+
+
+def test_strings_decoded_together_are_the_same(tmp_path: Path) -> None:
+    """Long ones, empty ones and ones with NUL are decoded one by one."""
+    rng = random.Random(0)
+    together = 0
+    for case in range(200):
+        letters = ["a", "é", "中", "\x01", "b" * 300] + ["\0", "c" * 70000] * (case % 4 == 0)
+        strings = ["".join(rng.choices(letters, k=rng.randint(case % 3 > 0, 4))) for _ in range(rng.randint(1, 6))]
+        pair = b.pair("k", b.ARR, b.array(b.STR, [b.string(text) for text in strings]))
+        with GGUFFile.open(write(tmp_path, b.changed(key_values=[*b.default_key_values(), pair]))) as f:
+            assert f.metadata["k"].tolist() == strings
+            stored = f.metadata.entries["k"]
+        raw = (tmp_path / "model.gguf").read_bytes()[stored.value : stored.end]
+        together += decoded_together(raw, len(strings)) == strings
+    assert 50 < together < 150
 
 
 def test_version_2_and_other_alignment(tmp_path: Path) -> None:
