@@ -331,12 +331,14 @@ def _unpack_group_wide(
         packed = together([e.load(Vec(I32, 4), b.add(here, b.lshr(d, const(I64, 1)))) for here in rows])
         nibbles = [b.and_(x, const(ints, 0x0F0F0F0F)) for x in (packed, b.lshr(packed, const(ints, 4)))]
         low, high = (b.bitcast(x, _SIXTY_FOUR) for x in nibbles)
-        fifths = together([e.load(Vec(I8, 4), b.add(here, high_at)) for here in rows]) if dots.words.has_high else None
+        fifths = const(ints, 0)
+        for k, here in enumerate(rows if dots.words.has_high else ()):
+            fifths = b.insert_element(fifths, e.load(I32, b.add(here, high_at)), const(I32, k))
         for half in (0, 1):
             places = [(value, k) for value in range(16 * half, 16 * half + 16) for k in range(4)]
             codes = e.shuffle(low, [16 * k + j // 8 * 4 + j % 4 + 64 * (j % 8 > 3) for j, k in places], high)
-            if fifths is not None:
-                copies = e.shuffle(fifths, [4 * k + j // 8 for j, k in places])
+            if dots.words.has_high:
+                copies = e.shuffle(b.bitcast(fifths, _SIXTY_FOUR), [4 * k + j // 8 for j, k in places])
                 codes = b.or_(codes, fifth_of(e, copies, [1 << j % 8 for j, _ in places]))
             words = dots.codes(dots.words.numbers(b.bitcast(codes, ints)))
             e.store(words, b.add(target, b.shl(i, const(I64, 7))), 64 * half)
