@@ -196,6 +196,10 @@ class StagedEngine(Engine):
         for slot in range(self.memory.n_seq_max):
             self.memory.release(slot)
 
+    def expect_few(self, affordable: float) -> bool:
+        """As `Engine.expect_few`: the stages make such programs with the first guess."""
+        return True
+
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
         """Does nothing: each stage compiles its own kernels."""
 

@@ -321,6 +321,7 @@ def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Ca
             for one, known in zip(asked, want, strict=True):
                 answers[tuple(one.ids)] = known[0]
             batcher.plans.guessing = Most(answers, np.random.default_rng(1))  # type: ignore[arg-type]
+            model.engine.expects_few = True  # as after guesses that have gained enough
             widest, evaluate = 0, model.runner.eval
 
             def counted(works: list[Work]) -> list[Result]:
