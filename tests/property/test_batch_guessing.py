@@ -71,7 +71,10 @@ class Foreseen(BatchGuesses):
 
 
 class Free(StepCosts):
-    """Guesses every predicted token."""
+    """Guesses every predicted token, and looks for one in every step."""
+
+    def plain_seconds(self, n_answers: int) -> float:
+        return 1.0
 
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:
         return most > 0
