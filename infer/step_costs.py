@@ -106,9 +106,13 @@ class StepCosts:
         """Seconds of a step of n_answers answers without guesses, once it is ready."""
         return self._widths[n_answers].seconds
 
+    def may_guess(self, n_answers: int) -> bool:
+        """Whether there is credit for guesses, and a plain step to weigh them against."""
+        return self.credit > 0 and self.is_ready(n_answers)
+
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:
         """Whether up to `most` guesses can be worth their columns, if all are right; token_seconds: see `worth`."""
-        if most < 1 or self.credit <= 0 or not self.is_ready(n_answers):
+        if most < 1 or not self.may_guess(n_answers):
             return False
         return self.worth(n_answers, np.ones(most), token_seconds) > 0
 

@@ -76,6 +76,9 @@ class Free(StepCosts):
     def plain_seconds(self, n_answers: int) -> float:
         return 1.0
 
+    def may_guess(self, n_answers: int) -> bool:
+        return True
+
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:
         return most > 0
 

@@ -11,6 +11,8 @@ from ..guessing.ngrams import MOST, NGrams
 LONGEST = 1 << 15  # tokens at the end of a prompt that are searched; each takes some 400 bytes
 MOST_BYTES = 256 << 20  # of the states that guesses leave; MOST guesses in any case
 POOR = 7  # steps without guesses after guesses that could not pay
+TOO_SHORT = 3e-4  # seconds of a step, per answer: Python takes longer for a pass with guesses
+IDLE = 255  # steps without guesses after one that was too short
 # Python takes LOOK seconds to look for the guess of an answer and to learn the cost of a step. A small model's step is
 # short: if nothing was guessed, so many steps follow in which nobody looks that these seconds are at most this share.
 LOOK, LOOK_SHARE, MOST_UNSEEN = 6e-5, 0.004, 15
@@ -61,6 +63,12 @@ class BatchGuesses:
         room           free columns
         token_seconds  cost of a column in a step that also reads prompts
         """
+        if not self.costs.may_guess(n_answers):
+            self._n_rests = POOR if self.costs.is_ready(n_answers) else 0
+            return [[] for _ in texts]
+        if self.costs.plain_seconds(n_answers) < TOO_SHORT * len(texts):
+            self._n_rests = IDLE
+            return [[] for _ in texts]
         room = min(room, self.most)
         known = [text.foretold(min(room, most)) for text, most in texts]
         if not any(known):
@@ -83,6 +91,4 @@ class BatchGuesses:
 
     def _unseen(self, n_texts: int, n_answers: int) -> int:
         """How many steps follow in which nobody looks."""
-        if not self.costs.is_ready(n_answers):
-            return 0
         return min(MOST_UNSEEN, int(LOOK * n_texts / (LOOK_SHARE * self.costs.plain_seconds(n_answers))))

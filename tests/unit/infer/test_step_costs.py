@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pairwise import in_turn, mostly_long
 
-from hybrid.infer.answers.batch.guesses import LOOK, LOOK_SHARE, MOST_UNSEEN, AnswerText, BatchGuesses
+from hybrid.infer.answers.batch.guesses import IDLE, LOOK, LOOK_SHARE, MOST_UNSEEN, TOO_SHORT, AnswerText, BatchGuesses
 from hybrid.infer.guessers import AT_MOST, AT_START, SHARE
 from hybrid.infer.step_costs import DEAR, FORGET, LEAST_GAIN, REACH, UNKNOWN, StepCosts
 
@@ -143,7 +143,9 @@ def test_guessing_never_costs_much(name: str, n_answers: int) -> None:
             assert total <= 1.01 * plain + AT_START * cost(n_answers)
 
 
-@pytest.mark.parametrize(("plain", "least"), [(1.0, 0), (LOOK / LOOK_SHARE / 4, 4), (1e-9, MOST_UNSEEN)])
+@pytest.mark.parametrize(
+    ("plain", "least"), [(1.0, 0), (LOOK / LOOK_SHARE / 4, 4), (TOO_SHORT, MOST_UNSEEN), (0.9 * TOO_SHORT, IDLE)]
+)
 def test_short_steps_are_seldom_looked_at(plain: float, least: int) -> None:
     """Of a small model's step, Python's search for a guess would be a part that counts."""
     guessing = BatchGuesses(measured(lambda n: plain, (1, 2), 1), 32)
@@ -154,6 +156,9 @@ def test_short_steps_are_seldom_looked_at(plain: float, least: int) -> None:
         n += 1
     assert n == least and not guessing.rests()
     drawn += [3, 4, 5]
+    if least == IDLE:
+        assert guessing.guesses([(text, 9)], 1, 64) == [[]] and text.ids == [], "nobody has looked"
+        return
     assert guessing.guesses([(text, 9)], 1, 64)[0][0] == 6 and not guessing.rests(), "after a guess always"
 
 
