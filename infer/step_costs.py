@@ -37,10 +37,13 @@ class StepCosts:
     Guessing must not cost more than it gains. `credit`, in plain steps, starts at AT_START, grows by SHARE for every
     plain step and by 1 / n_answers for every guess that comes true (to at most AT_MOST), and shrinks by the extra cost
     of steps with guesses. Without credit there are no guesses.
+
+    gained  seconds that guesses have saved so far, less what they cost and what was invested in them
     """
 
     def __init__(self) -> None:
         self.credit = AT_START
+        self.gained = 0.0
         self._widths: dict[int, _Width] = {}
         self._programs: set[Hashable] = set()  # that have run
         self._n_steps = 0
@@ -67,6 +70,7 @@ class StepCosts:
             beyond = max(0.0, seconds / self._widths[n_answers].seconds - 1)
             helped = beyond * n_helped / n_guessed
             self.credit -= beyond - helped
+            self.gained -= (beyond - helped) * self.plain_seconds(n_answers)
             return helped
         return 0.0
 
@@ -74,10 +78,21 @@ class StepCosts:
         """Charge the guesses of a step that read prompts, at `token_seconds` each."""
         if self.is_ready(n_answers):
             self.credit -= n_guessed * token_seconds / self._widths[n_answers].seconds
+            self.gained -= n_guessed * token_seconds
 
     def came_true(self, n: int, n_answers: int) -> None:
         """Credit n guessed tokens that came true in a step of n_answers answers."""
         self._earn(n / n_answers)
+        if self.is_ready(n_answers):
+            self.gained += n / n_answers * self.plain_seconds(n_answers)
+
+    def unseen(self, n: int) -> None:
+        """Credit n plain steps that were not measured."""
+        self._earn(SHARE * n)
+
+    def invest(self, seconds: float) -> None:
+        """Book the time that programs for wider steps took: it is no loss of guessing, so `credit` stays."""
+        self.gained -= seconds
 
     def _earn(self, steps: float) -> None:
         self.credit = min(AT_MOST, self.credit + steps)
@@ -91,9 +106,13 @@ class StepCosts:
         """Seconds of a step of n_answers answers without guesses, once it is ready."""
         return self._widths[n_answers].seconds
 
+    def may_guess(self, n_answers: int) -> bool:
+        """Whether there is credit for guesses, and a plain step to weigh them against."""
+        return self.credit > 0 and self.is_ready(n_answers)
+
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:
         """Whether up to `most` guesses can be worth their columns, if all are right; token_seconds: see `worth`."""
-        if most < 1 or self.credit <= 0 or not self.is_ready(n_answers):
+        if most < 1 or not self.may_guess(n_answers):
             return False
         return self.worth(n_answers, np.ones(most), token_seconds) > 0
 

@@ -15,7 +15,7 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..options import model_argument
 from ..options.groups import takes_groups
-from ..options.guess_options import GuessOptions
+from ..options.guess_options import GUESSES, GuessOptions, Spec
 from ..options.loading_options import Exact, Lora, Pinning, Precision, ThreadOptions, load_options
 from ..options.model_loading import loader
 from ..options.stage_options import WorkerOptions
@@ -98,8 +98,9 @@ class SweptSettings:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessingOnText(GuessOptions):
-    """The methods and models that guess tokens, and the text that is continued."""
+    """The methods and models that guess tokens, and the text that is continued. By default nothing guesses."""
 
+    spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NONE
     text_file: Annotated[
         Path | None,
         typer.Option(

@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,7 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..options import model_argument
 from ..options.groups import takes_groups
-from ..options.guess_options import GUESSES, GuessOptions, Spec
+from ..options.guess_options import GuessOptions
 from ..options.loading_options import PoolingName
 from ..options.sampling_options import Sampling
 from ..options.served_model import ServedAnswers, ServedLoading
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
     from ..serve.served import Served
 
 MEMORY_SHARE = 0.8  # of this machine's memory, for several models
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class GuessingBeside(GuessOptions):
-    """The methods and models that guess tokens, in a server."""
-
-    spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NGRAM
 
 
 @takes_groups
@@ -60,7 +52,7 @@ def serve(
     ] = None,
     many: ManyModels,
     keeping: Keeping,
-    guessing: GuessingBeside,
+    guessing: GuessOptions,
     vision: VisionFile,
     urls: PictureURLs,
     pooling: Annotated[PoolingName | None, typer.Option(help="Pooling of embeddings, as in `hybrid embed`.")] = None,

@@ -156,7 +156,9 @@ class Engine(ModelPrograms):
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
         """Build and compile the programs for generation, while weights are read. `helper`: see compile_kernels."""
         self._read_ahead = ReadAhead(self.gguf, self.network.read_by_passes())
+        begin = time.perf_counter()
         programs = self._first_programs()
+        self._few_seconds = time.perf_counter() - begin  # of as many programs
         self._compile((k for program, _ in programs.values() for k in program.kernels), progress, helper)
         if self.network.weights.adapters:
             self._compile([low_rank_inputs, low_rank_sums])
@@ -204,7 +206,7 @@ class Engine(ModelPrograms):
         """
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
-        self.expects_few = self.expects_few or any(s.each for s in segments)
+        self.expects_few = self.expects_few or (n_tok > GEMV_COLUMNS and any(s.each for s in segments))
         is_long = self._is_long(n_tok, len(segments))
         moves = self._begin(segments, keep=is_long)
         rows, targets = self._control.fill(segments, moves)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ..kernels import execute
-from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels
+from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels, load_cached
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.products.inputs import SquareSums
@@ -18,6 +18,7 @@ from .collection import Collection, Programs
 from .network import Network
 
 LOGITS_BYTES = 32 << 20  # most bytes of the logits of one run; more outputs take several runs
+KERNEL_SECONDS = 0.4  # to compile a kernel that the disk cache lacks
 MOST_COMPILERS = 4  # processes: the longest of a model's 20 kernels takes a sixth of the time
 
 
@@ -42,6 +43,8 @@ class ModelPrograms(ABC):
         self._nll = np.zeros(n_ubatch, np.float64)
         self._inputs: SquareSums | None = None
         self._one: tuple[Program, np.ndarray] | None = None  # program and logits of a step of one token
+        self._few: Programs | None = None  # programs for a few tokens that lack kernels
+        self._few_seconds = 0.0  # estimated time until these can run
 
     # --- per shape of work ---
     def usual_shapes(self) -> set[tuple[str, int]]:
@@ -138,6 +141,30 @@ class ModelPrograms(ABC):
         """Compile and link a program."""
         self._compile(program.kernels)
         program.link()
+
+    def expect_few(self, affordable: float) -> bool:
+        """Make the programs for passes of a few tokens, if that takes at most `affordable` seconds, as estimated.
+        Returns whether they are there, and used from now on."""
+        if self.expects_few or affordable < self._few_seconds:
+            return self.expects_few
+        if self._few is None:
+            self.expects_few = True
+            keys = [
+                self._key(part, n) for part, n in (("step", GEMV_COLUMNS), ("body", FEW_COLUMNS), ("head", FEW_COLUMNS))
+            ]
+            self.expects_few = False
+            self._few = {key: self._build(*key) for key in keys if key not in self._programs}
+            missing = load_cached(
+                [k for program, _ in self._few.values() for k in dict.fromkeys(program.kernels) if not k.ready]
+            )
+            self._few_seconds = KERNEL_SECONDS * len(set(missing))
+            if affordable < self._few_seconds:
+                return False
+        for program, _ in self._few.values():
+            self.compile_program(program)
+        self._programs |= self._few
+        self._few, self.expects_few = None, True
+        return True
 
     def _first_programs(self) -> dict[tuple[str, int], tuple[Program, Rows | None]]:
         """The programs, not compiled, for steps of one token and for prompts."""

@@ -165,7 +165,8 @@ class Products:
             nbytes = -(-w.n // how.weights) * how.unit_bytes * width
         elif how is not None:
             form = (gemv if way is Way.ONE else gemv_columns).form(w.kind, self.isa)
-            kernel, nbytes = pack.PACK_COLUMNS[form], w.n // 32 * 40
+            nbytes = w.n // 32 * 40 if way is Way.ONE else gemv_columns.column_bytes(w.kind, self.isa, w.n)
+            kernel = pack.PACK_COLUMNS[form]
         else:
             form, nbytes = "float", w.n * 4 * width
             kernel = pack.pack_float_tiles if way is Way.MANY else pack.pack_float_columns

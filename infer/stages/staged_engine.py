@@ -25,6 +25,7 @@ from ..kernels.build.jit import CompileProgress
 from ..loading.options import LoadOptions
 from ..memory import plan_memory
 from ..memory.needs import LEAST_CONTEXT, ROUND, Room
+from ..program.builder import GEMV_COLUMNS
 from ..program.threads import default_threads
 from .cuts import Cut, cuts_of, fewest, fitting, planned
 from .line import Foreman, Line, Ticket
@@ -33,6 +34,7 @@ from .orders import Opening, Pass, Wanted
 from .sizes import StageSizes, Texts
 
 AUTO = 0  # stages: as few as fit the memory
+STAGE_SECONDS = 4.0  # assumed time to make programs for a few tokens in all stages
 LEAST_PIECE = 64  # least tokens of an ubatch when a prompt is cut so that all stages have work
 
 
@@ -163,8 +165,9 @@ class StagedEngine(Engine):
 
     def start(self, segments: Sequence[Segment], wanted: Wanted) -> Ticket:
         """Order a pass. The leader's bookkeeping counts it as done."""
-        assert 0 < sum(len(s.tokens) for s in segments) <= self.n_ubatch
-        self.expects_few = self.expects_few or any(s.each for s in segments)
+        n_tok = sum(len(s.tokens) for s in segments)
+        assert 0 < n_tok <= self.n_ubatch
+        self.expects_few = self.expects_few or (n_tok > GEMV_COLUMNS and any(s.each for s in segments))
         moves = self._begin(segments, keep=False)
         rows, targets = self._control.fill(segments, moves)
         reach = max(min(self.n_ctx, move.position + move.reach - move.past) for move in moves)
@@ -195,6 +198,11 @@ class StagedEngine(Engine):
         self.line.open(self.openings, self.stop)
         for slot in range(self.memory.n_seq_max):
             self.memory.release(slot)
+
+    def expect_few(self, affordable: float) -> bool:
+        """As `Engine.expect_few`: the stages make such programs with the next wider guess, and may lack the kernels."""
+        self.expects_few = self.expects_few or affordable > STAGE_SECONDS
+        return self.expects_few
 
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
         """Does nothing: each stage compiles its own kernels."""

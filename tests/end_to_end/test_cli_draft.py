@@ -43,7 +43,7 @@ def other(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
 
 
 @pytest.mark.usefixtures("guessing")
-@pytest.mark.parametrize("more", [(), ("--temp", "0.8"), ("--spec", "ngram"), ("--regex", "[a-z ]{30,90}[.]")])
+@pytest.mark.parametrize("more", [(), ("--temp", "0.8"), ("--spec", "none"), ("--regex", "[a-z ]{30,90}[.]")])
 def test_one_answer(more: tuple[str, ...], cli: Cli, files: dict[str, Path]) -> None:
     options = ("run", files["q8_0"], "--raw", "-p", TEXT, "-n", 40, "--seed", 5, "--json", *more)
     plain = json.loads(ok(cli(*options)))

@@ -52,7 +52,7 @@ def test_the_numbers_are_those_of_the_server(
     asked = ["run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 12, "--n-probs", 4, "--json"]
     asked += [part for option in options.items() for part in option]
     asked += ["--post-sampling-probs"] if sampled else []
-    for more in ([], ["--spec", "ngram"]):
+    for more in ([], ["--spec", "none"]):
         data = json.loads(ok(cli(*asked, *more)))
         assert data["completion_probabilities"] == want
         assert [one["id"] for one in want] == data["ids"] and len(want) == 12

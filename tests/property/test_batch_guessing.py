@@ -71,7 +71,13 @@ class Foreseen(BatchGuesses):
 
 
 class Free(StepCosts):
-    """Guesses every predicted token."""
+    """Guesses every predicted token, and looks for one in every step."""
+
+    def plain_seconds(self, n_answers: int) -> float:
+        return 1.0
+
+    def may_guess(self, n_answers: int) -> bool:
+        return True
 
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:
         return most > 0
@@ -321,6 +327,7 @@ def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Ca
             for one, known in zip(asked, want, strict=True):
                 answers[tuple(one.ids)] = known[0]
             batcher.plans.guessing = Most(answers, np.random.default_rng(1))  # type: ignore[arg-type]
+            model.engine.expects_few = True  # as after guesses that have gained enough
             widest, evaluate = 0, model.runner.eval
 
             def counted(works: list[Work]) -> list[Result]:

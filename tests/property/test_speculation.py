@@ -11,9 +11,11 @@ from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.batch.guesses import AnswerText
-from hybrid.infer.answers.guessing.ngrams import MOST
+from hybrid.infer.answers.guessing.ngrams import MOST, NGrams
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.engine import programs
 from hybrid.infer.memory.hybrid import MOST_PIECES
+from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -78,6 +80,50 @@ def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model:
             assert guessed.accepted > 0
 
 
+@pytest.mark.parametrize("family", ["jamba", "llama"])
+def test_programs_for_wider_passes_wait_for_gains(family: str, random_model: Callable[..., Path]) -> None:
+    """Building and compiling them in the middle of a short answer would take longer than it."""
+    prompt = tokens(12) * 4
+    with LoadedModel.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64) as model:
+        model.runner.costs, engine = Free(), model.engine
+        evaluate, widths, said = model.runner.eval, [], []
+
+        def counted(works: list[Work]) -> list[Result]:
+            widths.append(max(len(work.ids) for work in works if work.each))
+            return evaluate(works)
+
+        for gained, least, most in ((-1.0, 2, 3), (1e9, 4, 1 + MOST)):
+            model.runner.costs.gained = gained
+            seq = model.sequence()
+            sampler = Sampler(SamplingParams(temp=0, logit_bias=dict.fromkeys(tokens(5), 3.0)), model.n_vocab)
+            run = generate(seq, prompt, sampler, max_tokens=40, tokenizer=Plain(), speculate=True)  # type: ignore
+            for _ in run:
+                model.runner.eval = counted  # type: ignore[method-assign, assignment]
+            model.runner.eval = evaluate  # type: ignore[method-assign]
+            said.append(run.result.ids)
+            assert least <= max(widths) <= most, (gained, widths)
+            assert engine.expects_few == (gained > 0)
+            widths.clear()
+            seq.close()
+        assert said[0] == said[1]
+
+
+def test_missing_kernels_wait_for_larger_gains(
+    random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LoadedModel.load(random_model(SHAPES["llama"], FileType.Q8_0), n_ctx=64) as model:
+        engine = model.engine
+        engine._few_seconds = 0.5
+        monkeypatch.setattr(programs, "load_cached", lambda _kernels: ["one", "another", "a third"])
+        monkeypatch.setattr(programs, "KERNEL_SECONDS", 1.0)
+        assert not engine.expect_few(0.4) and engine._few is None, "not even built"
+        assert not engine.expect_few(0.6) and engine._few is not None
+        n_built = len(engine._programs)
+        assert not engine.expect_few(2.9) and len(engine._programs) == n_built
+        assert engine.expect_few(3.0) and len(engine._programs) > n_built and engine.expects_few
+        assert engine.expect_few(-1.0), "they stay"
+
+
 class Plain:
     """A tokenizer without text."""
 
@@ -123,23 +169,49 @@ def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
 
 def test_guesses_come_from_the_text() -> None:
     drawn: list[int] = []
-    text = AnswerText([1, 2, 3, 4, 5, 6, 9, 1, 2], drawn)
-    assert text.foretold(9) == [3, 4, 5, 6, 9, 1, 2, 3, 4], "round and round"
+    text = AnswerText([1, 2, 3, 4, 5, 1, 2], drawn)
+    assert text.foretold(9) == [3, 4, 5, 1, 2, 3, 4], "round and round"
     assert text.foretold(2) == [3, 4] and text.foretold(0) == []
     drawn += [7]
     assert text.foretold(9) == [], "never seen"
     drawn += [1, 2]
-    assert text.foretold(2) == [] and text.likely < 0.5, "hardly ever right: looked at again some tokens later"
-    drawn += [7] * 9 + [1, 2]
-    assert text.foretold(2) == [7, 7], "what followed last"
+    assert text.foretold(2) == [7, 1], "what followed last"
+    assert text.likely < 0.5, "the first guess was wrong"
     assert len(AnswerText(list(range(99)) * 2, []).foretold(99)) == MOST
     assert AnswerText([5] * 9, []).foretold(4) == [5] * 4
-    wild = AnswerText(np.random.default_rng(0).integers(0, 4, 400).tolist(), drawn := [])
-    wild.foretold(9)
-    before = wild.likely
-    assert before < 0.6
-    for _ in range(40):
-        drawn.append(wild.ids[wild._at] if wild._at is not None else 0)
-        wild.extend(drawn[-1:])
-        wild.look()
-    assert wild.likely > before, "learned without a guess"
+
+
+def test_longer_repetitions_are_trusted_apart() -> None:
+    """Pairs that lie do not silence the quotation of a page."""
+    rng = np.random.default_rng(0)
+    page, pairs = list(range(100, 140)), [t for _ in range(40) for t in (7, 8, int(rng.integers(200, 2000)))]
+    text = AnswerText([*page, *pairs], [])
+    text.foretold(9)
+    liked = AnswerText([*page, *pairs, *page[:20]], [])
+    assert liked.foretold(3) == page[20:23] and text.likely < 0.2 < 0.8 < liked.likely
+
+
+@pytest.mark.parametrize("n", [1, 3, 40, 64, 65, 66, 200, 1000])
+def test_a_prompt_is_looked_at_at_once(n: int) -> None:
+    """The same guess as by looking token by token; also after tokens of pictures, which are negative."""
+    rng = np.random.default_rng(n)
+    ids = rng.integers(-3, 9, n).tolist()
+    slow = NGrams([])
+    for token in ids:
+        slow.extend([token])
+        slow.look()
+    fast = NGrams(ids)
+    fast.look()
+    assert fast.foretold(5) == slow.foretold(5) and fast._after == slow._after and fast._last == slow._last
+    expected = [
+        ids[i:] for length in (4, 3, 2) for i in range(n - 1, length - 1, -1) if ids[i - length : i] == ids[-length:]
+    ]
+    assert fast.foretold(5)[:1] == (expected[0][:1] if expected and n > 2 else [])
+    more = rng.integers(0, 9, 200).tolist()
+    for text in (fast, slow):
+        text.extend(more)
+    fast.look()
+    for k in range(len(more)):
+        slow.ids = [*ids, *more[: k + 1]]
+        slow.look()
+    assert fast._after == slow._after and fast.foretold(3) == slow.foretold(3)

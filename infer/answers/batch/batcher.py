@@ -260,7 +260,8 @@ class Batcher:
     def _draw_alone(self, answer: RunningJob) -> None:
         """A step of the only answer, without the work for several: with a small model, Python's time matters."""
         job, seq = answer.job, answer.seq
-        if answer.may_guess:
+        looks = answer.may_guess and not self.plans.rests(answer)
+        if looks:
             self.plans.guess([answer])
         ids, accepted = [*answer.result.pending, *answer.guess], answer.result.accepted
         answer.before = seq.n_past, len(answer.result.ids)
@@ -271,7 +272,7 @@ class Batcher:
             rows = self.runner.step(seq, ids[0])[None]
         seconds = core_turns().clock() - start
         seconds += answer.follow(len(ids), rows)
-        if job.speculate:
+        if job.speculate and looks:
             n_right, is_helped = answer.result.accepted - accepted, answer.is_helped
             n_helped, n_helpful = (len(answer.guess), n_right) if is_helped else (0, 0)
             counts = Counts(len(ids), 1, len(answer.guess), n_right - n_helpful, n_helped, n_helpful)

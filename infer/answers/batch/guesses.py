@@ -6,11 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...step_costs import StepCosts
-from ..guessing.ngrams import MOST, TOGETHER, NGrams
+from ..guessing.ngrams import MOST, NGrams
 
-LONGEST = 1 << 15  # tokens at the end of a prompt that are searched; each takes some 300 bytes
-AT_ONCE = 4096  # tokens that are looked at in one step: some milliseconds, in which no answer continues
+LONGEST = 1 << 15  # tokens at the end of a prompt that are searched; each takes some 400 bytes
 MOST_BYTES = 256 << 20  # of the states that guesses leave; MOST guesses in any case
+POOR = 7  # steps without guesses after guesses that could not pay
+TOO_SHORT = 3e-4  # seconds of a step, per answer: Python takes longer for a pass with guesses
+IDLE = 255  # steps without guesses after one that was too short
+# Python takes LOOK seconds to look for the guess of an answer and to learn the cost of a step. A small model's step is
+# short: if nothing was guessed, so many steps follow in which nobody looks that these seconds are at most this share.
+LOOK, LOOK_SHARE, MOST_UNSEEN = 6e-5, 0.004, 15
 
 
 class AnswerText(NGrams):
@@ -22,20 +27,14 @@ class AnswerText(NGrams):
         self._prompt: Sequence[int] = prompt
         self._drawn, self._n_drawn = drawn, 0
 
-    @property
-    def rests(self) -> bool:
-        """See NGrams."""
-        return len(self.ids) + len(self._drawn) - self._n_drawn < self._rests
-
     def foretold(self, room: int) -> list[int]:
         """See NGrams."""
-        if room <= 0 or self.rests:
+        if room <= 0:
             return []
         self.extend(self._prompt[-LONGEST:])
         self.extend(self._drawn[self._n_drawn :])
         self._prompt, self._n_drawn = (), len(self._drawn)
-        if not self.look(AT_ONCE):
-            return []
+        self.look()
         return super().foretold(room)
 
 
@@ -44,7 +43,7 @@ class BatchGuesses:
 
     def __init__(self, costs: StepCosts, most: int) -> None:
         self.costs, self.most = costs, most
-        self._n_rests = 0  # next steps without guesses, which could not pay
+        self._n_rests = 0  # next steps in which nobody looks for guesses
 
     def rests(self) -> bool:
         """Whether to guess nothing in the next step. Call it once per step."""
@@ -64,12 +63,19 @@ class BatchGuesses:
         room           free columns
         token_seconds  cost of a column in a step that also reads prompts
         """
+        if not self.costs.may_guess(n_answers):
+            self._n_rests = POOR if self.costs.is_ready(n_answers) else 0
+            return [[] for _ in texts]
+        if self.costs.plain_seconds(n_answers) < TOO_SHORT * len(texts):
+            self._n_rests = IDLE
+            return [[] for _ in texts]
         room = min(room, self.most)
         known = [text.foretold(min(room, most)) for text, most in texts]
         if not any(known):
+            self._n_rests = self._unseen(len(texts), n_answers)
             return known
         if not self.costs.may_pay(n_answers, min(room, MOST * len(texts)), token_seconds):
-            self._n_rests = TOGETHER - 1
+            self._n_rests = POOR
             return [[] for _ in texts]
         # the token after a wrong one is never right, so that chances fall along a guess, and the best come first
         chances = [(text.likely ** (j + 1), i) for i, (text, _) in enumerate(texts) for j in range(len(known[i]))]
@@ -78,5 +84,11 @@ class BatchGuesses:
         chances.sort(key=lambda pair: -pair[0])
         del chances[room:]
         n = self.costs.worth(n_answers, np.array([chance for chance, _ in chances]), token_seconds)
+        if not n:
+            self._n_rests = self._unseen(len(texts), n_answers)
         counts = Counter(i for _, i in chances[:n])
         return [guess[: counts[i]] for i, guess in enumerate(known)]
+
+    def _unseen(self, n_texts: int, n_answers: int) -> int:
+        """How many steps follow in which nobody looks."""
+        return min(MOST_UNSEEN, int(LOOK * n_texts / (LOOK_SHARE * self.costs.plain_seconds(n_answers))))

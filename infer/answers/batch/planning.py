@@ -6,6 +6,7 @@ are being read share the remaining room: beside answers, only as many of their t
 (slices.py). Every client has the same part of that room.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from ...faults import SidePath
 from ...memory.cache import LADDER
 from ...memory.hybrid import MOST_PIECES
+from ...program.builder import GEMV_COLUMNS
 from ...runner import Output, Runner, Work
 from ..drawing.prompt_logprobs import most_rows
 from ..guessing.ngrams import MOST
@@ -59,6 +61,7 @@ class Plans:
         self.slices = Slices(runner.n_ubatch, step_seconds)
         state = max(1, runner.memory.bytes_state_per_seq)
         self.guessing = BatchGuesses(runner.costs, min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+        self._n_unseen = 0  # steps since costs were learned
 
     def plan(self, answers: Sequence[RunningJob]) -> tuple[list[Work], list[RunningJob]]:
         """The works of the next pass for these answers, and the answer that each work belongs to."""
@@ -114,6 +117,13 @@ class Plans:
             return len(answer.ids)
         return min(len(answer.ids), (past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past))
 
+    def rests(self, answer: RunningJob) -> bool:
+        """Whether the next step of this answer, which is alone, has no guess, and its cost need not be learned."""
+        if answer.job.drawing.foresees or self.runner.guessers.helper is not None or not self.guessing.rests():
+            return False
+        self._n_unseen += 1
+        return True
+
     def guess(self, drawn: Sequence[RunningJob], *, beside_prompts: bool = False) -> None:
         """Sets the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""
         _forget_guesses(drawn)
@@ -137,14 +147,26 @@ class Plans:
     def _guess_freely(self, drawn: Sequence[RunningJob], *, beside_prompts: bool) -> None:
         if self.guessing.rests():
             return
-        able = [answer for answer in drawn if answer.text is not None and not answer.text.rests]
+        able = [answer for answer in drawn if answer.text is not None]
         token = self.slices.token_seconds if beside_prompts else None
         if not able or (beside_prompts and token is None):
             return
-        room = self.runner.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
+        room = self._columns() - len(drawn) - (LEAST if beside_prompts else 0)
         texts = [(answer.text, answer.most_guessed) for answer in able if answer.text is not None]
         for answer, guess in zip(able, self.guessing.guesses(texts, len(drawn), room, token), strict=True):
             answer.guess = list(takewhile(lambda token: token >= 0, guess))  # no tokens of pictures
+
+    def _columns(self) -> int:
+        """Limit on the tokens of a pass with guesses. Programs for more than a few are made once guesses have saved as
+        much time as that takes: a short answer never waits for them.
+        """
+        engine, costs = self.runner.engine, self.guessing.costs
+        if engine.expects_few:
+            return self.runner.n_ubatch
+        begin = time.perf_counter()
+        is_made = engine.expect_few(costs.gained)
+        costs.invest(time.perf_counter() - begin)
+        return self.runner.n_ubatch if is_made else min(GEMV_COLUMNS, self.runner.n_ubatch)
 
     def learn(self, counts: Counts, waited: float, seconds: float) -> None:
         """Learns the costs of a pass. waited: seconds since it was begun; seconds: its own share of them, which is less
@@ -152,6 +174,8 @@ class Plans:
         """
         self.slices.timed(counts.n_prompt, counts.n_answers, waited, counts.n_guessed)
         helper, costs = self.runner.guessers.helper, self.guessing.costs
+        costs.unseen(self._n_unseen)
+        self._n_unseen = 0
         if counts.n_answers and not counts.n_prompt:
             shape = self.runner.engine.shape(counts.n_tokens)
             beyond = costs.timed(counts.n_answers, counts.n_guessed, seconds, shape, counts.n_helped)

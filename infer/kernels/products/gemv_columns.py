@@ -1,10 +1,10 @@
 """Products with a few columns (batches, speculation): rows directly from the mapped file, read once for all columns.
 
 The fields, the order of accumulation and the columns, except the order of their s8 (pack.py), are as in gemv.py.
-Weights are unpacked into registers and multiplied with one column after the other. There is no padding for 2 sequences,
-or for an expert's 3 tokens. Sorting the weights like the columns takes as long as two columns, so one or two columns
-are computed as in gemv.py. For more than eight, a register tile (gemm.py), which multiplies a
-broadcast weight with 16 columns at once, is faster.
+Weights are unpacked into registers and multiplied with one column after the other: with AVX-512 sixteen groups of 32 at
+a time (wide_columns.py), else eight. There is no padding for 2 sequences, or for an expert's 3 tokens. Sorting eight
+groups like the columns takes as long as two columns, so one or two columns are then computed as in gemv.py. For more
+than eight, a register tile (gemm.py), which multiplies a broadcast weight with 16 columns at once, is faster.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, Groups, IntBlock, has_sixteen, whole
 from .gemv import Prefetch, float_rows, next_rows
 from .pack import UNSORTED
+from .pack_codes import WIDE
 from .row_products import SMALL, RowProducts, pair_sums, totals_of
 from .wide_columns import MOST, ROWS, TURNS, Sixteens
 
@@ -108,6 +109,11 @@ def is_wide(kind: GGMLType, isa: ISA) -> bool:
     return has_sixteen(kind, isa)
 
 
+def column_bytes(kind: GGMLType, isa: ISA, K: int) -> int:
+    """Bytes of a packed column of K values for rows of this type, K a multiple of 32."""
+    return -(-K // WIDE) * WIDE // 32 * 40 if is_wide(kind, isa) else K // 32 * 40
+
+
 def form(kind: GGMLType, isa: ISA) -> str:
     """The form of integer columns for rows of this type: a key of pack.PACK_COLUMNS."""
     return "wide" if is_wide(kind, isa) else "columns"
@@ -139,8 +145,8 @@ class Eights:
         e, nbytes = self.e, self.e.b.mul(self.n, const(I64, 64 * self.n_chains))
         e.loop(nbytes, lambda o, _: e.store(const(V8F, 0.0), self.chains, o, 32), step=32)
 
-    def run(self, row: Value, begun: Value, take: Callable[[Value, Value], None]) -> None:
-        """Continue the stored chains from turn `begun` on, then call take(column, product) for each column."""
+    def run(self, row: Value, take: Callable[[Value, Value], None]) -> None:
+        """Compute the row with the cleared chains, then call take(column, product) for each column."""
         e, b, rows = self.e, self.e.b, self.rows
 
         def eight(i, _):
@@ -156,7 +162,7 @@ class Eights:
 
             e.loop(self.n, column)
 
-        e.loop(self.turns, eight, start=begun)
+        e.loop(self.turns, eight)
         odd = b.and_(self.turns, const(I64, 1))
 
         def finish(c, _):
@@ -166,13 +172,12 @@ class Eights:
         e.loop(self.n, finish)
 
 
-def make_int_columns(kind: GGMLType, isa: ISA | None = None):  # noqa: C901  its kernel counts, too
+def make_int_columns(kind: GGMLType, isa: ISA | None = None):
     """Piece for rows r0 .. r1 - 1 of n <= MOST columns; x records as for gemv."""
 
     def int_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
         """f32 y[column][r] for r0 <= r < r1."""
         b = e.b
-        eights = Eights(e, INT_BLOCKS[kind], x, x_stride, K, n)
 
         def address(r: Value) -> Value:
             return e.at(w, b.mul(r, stride))
@@ -180,57 +185,42 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):  # noqa: C901  its
         def put(c: Value, r: Value, total: Value) -> None:
             e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
-        def one(r, _):
-            eights.clear()
-            eights.run(address(r), const(I64, 0), lambda c, total: put(c, r, total))
+        if is_wide(kind, e.isa):
+            sixteens = Sixteens(e, kind, stride, x, x_stride, K, n)
 
-        if not is_wide(kind, e.isa):
-            rows = RowProducts(e, INT_BLOCKS[kind], K)
+            def some(first, _):
+                """ROWS * TURNS rows from `first` on."""
+                following = b.sub(b.sub(r1, first), const(I64, 1))
+                count = e.intr("smin", b.add(following, const(I64, 1)), const(I64, ROWS * TURNS))
+                last = b.sub(count, const(I64, 1))
+                sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))), following)
+                sixteens.totals(count, lambda c, k, total: put(c, b.add(first, k), total))
 
-            def unsorted(count: int) -> None:
-                columns = [x, *(e.at(x, b.mul(x_stride, const(I64, c))) for c in range(1, count))]
-
-                def row(r, _):
-                    for c, total in enumerate(totals_of(rows, address(r), columns)):
-                        put(const(I64, c), r, total)
-
-                e.loop(r1, row, start=r0)
-
-            with b.if_else(b.icmp_signed("<=", n, const(I64, UNSORTED))) as (few, more):
-                with few, b.if_else(b.icmp_signed("==", n, const(I64, 1))) as (single, double):
-                    with single:
-                        unsorted(1)
-                    with double:
-                        unsorted(2)
-                with more:
-                    e.loop(r1, one, start=r0)
+            e.loop(r1, some, start=r0, step=ROWS * TURNS)
             return
-        sixteens = Sixteens(e, kind, stride, x, x_stride, K, n)
-        begun = b.shl(b.lshr(eights.turns, const(I64, 1)), const(I64, 1))
-        is_whole = b.icmp_signed("==", b.shl(begun, const(I64, 8)), K)
+        eights, rows = Eights(e, INT_BLOCKS[kind], x, x_stride, K, n), RowProducts(e, INT_BLOCKS[kind], K)
 
-        def some(first, _):
-            """ROWS * TURNS rows from `first` on, sixteen groups at a time; the rest of each row by eights."""
-            count = e.intr("smin", b.sub(r1, first), const(I64, ROWS * TURNS))
-            last = b.sub(count, const(I64, 1))
-            sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))))
+        def sorted_row(r, _):
+            eights.clear()
+            eights.run(address(r), lambda c, total: put(c, r, total))
 
-            def rest(k, _):
-                def move(c, _):
-                    for parity, values in enumerate(sixteens.halves(c, k)):
-                        eights.store(c, parity, values)
+        def unsorted(count: int) -> None:
+            columns = [x, *(e.at(x, b.mul(x_stride, const(I64, c))) for c in range(1, count))]
 
-                r = b.add(first, k)
-                e.loop(n, move)
-                eights.run(address(r), begun, lambda c, total: put(c, r, total))
+            def row(r, _):
+                for c, total in enumerate(totals_of(rows, address(r), columns)):
+                    put(const(I64, c), r, total)
 
-            with b.if_else(is_whole) as (whole, more):
-                with whole:
-                    sixteens.totals(count, lambda c, k, total: put(c, b.add(first, k), total))
-                with more:
-                    e.loop(count, rest)
+            e.loop(r1, row, start=r0)
 
-        e.loop(r1, some, start=r0, step=ROWS * TURNS)
+        with b.if_else(b.icmp_signed("<=", n, const(I64, UNSORTED))) as (few, more):
+            with few, b.if_else(b.icmp_signed("==", n, const(I64, 1))) as (single, double):
+                with single:
+                    unsorted(1)
+                with double:
+                    unsorted(2)
+            with more:
+                e.loop(r1, sorted_row, start=r0)
 
     return emit(_SIGNATURE, isa)(int_columns)
 

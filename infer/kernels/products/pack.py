@@ -5,8 +5,8 @@ GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
                 the second of every block... (see weights/wide_small.py)
     of several  as for one, but if a group has more than UNSORTED columns, each eight whole blocks of 32 are sorted by
                 dwords: the first dword of each block, then the second...
-    wide        each sixteen whole blocks are sorted so, each eight of them (also their d and sums) in the order
-                EIGHT_PLACES; a remaining eight as in `of several`
+    wide        K rounded up to 512 with zeros; each sixteen blocks are sorted so, each eight of them (also their d and
+                sums) in the order EIGHT_PLACES
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
 GEMV, pairs     per column: BF16 x[K]
 GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and block of 32: dword[steps][cols], f32

@@ -9,6 +9,7 @@ from ..emit.isa import ISA
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
 LINES = 3  # 4-byte numbers per column and block beside the dwords
 BLOCK = 128  # bytes of 32 floats
+WIDE = 512  # values of sixteen blocks
 EIGHT_PLACES = (0, 2, 4, 6, 1, 3, 5, 7)  # the order of blocks in the lanes of wide_columns.py
 
 
@@ -100,52 +101,83 @@ def _low_high(e: Emitter, low: Value, high: Value) -> Value:
     return b.or_(b.and_(low, const(V8I, 0xFFFF)), b.shl(high, const(V8I, 16)))
 
 
+class _Column:
+    """A column in one of the forms of pack.py, where codes and numbers of blocks are put. is_sorted: 0 or 1, for form
+    `columns`."""
+
+    def __init__(self, e: Emitter, form: str, out: Value, K: Value, is_sorted: Value) -> None:
+        b = e.b
+        self.e, self.form, self.out, self.K, self.is_sorted = e, form, out, K, is_sorted
+        self.padded = padded_length(e, K) if form == "wide" else K
+        self._d = e.at(out, self.padded)
+        self._sums = e.at(self._d, b.lshr(self.padded, const(I64, 3)))
+        self.order = EIGHT_PLACES if form == "wide" else tuple(range(8))  # of blocks given to `put_eight`
+
+    def put_eight(self, turn: Value, dwords: list[Value], d: Value, sums: Value) -> None:
+        """Put blocks 8 turn .. 8 turn + 7. dwords: <8 x i32> of each, in `order`, as are the lanes of d and sums."""
+        e, b = self.e, self.e.b
+        i = b.shl(turn, const(I64, 3))
+        o, target = b.shl(i, const(I64, 2)), b.shl(i, const(I64, 5))
+
+        def put(vectors: list[Value], target: Value = target, step: int = 32) -> None:
+            for k, v in enumerate(vectors):
+                e.store(v, self.out, b.add(target, const(I64, step * k)))
+
+        if self.form in ("columns", "qwords"):
+            in_sixteens = b.icmp_unsigned("<", b.lshr(turn, const(I64, 1)), b.lshr(self.K, const(I64, 9)))
+            is_other = in_sixteens if self.form == "qwords" else b.icmp_signed("!=", self.is_sorted, const(I64, 0))
+            with b.if_else(is_other) as (other, as_they_are):
+                with other:
+                    put(_transposed_qwords(e, dwords) if self.form == "qwords" else e.transpose(dwords))
+                with as_they_are:
+                    put(dwords)
+        elif self.form == "wide":
+            second = b.mul(b.and_(turn, const(I64, 1)), const(I64, 256 - 32))
+            put(e.transpose(dwords), b.sub(target, second), 64)
+        else:
+            put(dwords)
+        e.store(d, self._d, o)
+        e.store(sums, self._sums, o)
+
+    def put_one(self, i: Value, codes: Value, d: Value, sums: list[Value]) -> None:
+        """Put block i. codes <8 x i32>, d f32, sums: an i16 of each half."""
+        e, b = self.e, self.e.b
+        o = b.shl(i, const(I64, 2))
+        if self.form == "wide":
+            eighth = b.and_(i, const(I64, 7))
+            lane = b.add(b.lshr(eighth, const(I64, 1)), b.shl(b.and_(eighth, const(I64, 1)), const(I64, 2)))
+            o = b.shl(b.add(b.sub(i, eighth), lane), const(I64, 2))
+            target = b.add(b.shl(b.lshr(i, const(I64, 4)), const(I64, 9)), b.and_(o, const(I64, 63)))
+            for k in range(8):
+                e.store(e.lane(codes, k), self.out, b.add(target, const(I64, 64 * k)))
+        else:
+            e.store(codes, self.out, b.shl(i, const(I64, 5)))
+        e.store(d, self._d, o)
+        for h, total in enumerate(sums):
+            e.store(total, self._sums, b.add(o, const(I64, 2 * h)))
+
+    def end(self, b1: Value) -> None:
+        """Pad with zeros, if block b1 - 1 is the last one."""
+        b = self.e.b
+        n_blocks, padded = (b.lshr(n, const(I64, 5)) for n in (self.K, self.padded))
+        end = b.select(b.icmp_signed("==", b1, n_blocks), padded, n_blocks)
+        zeros = const(V8I, 0), const(F32, 0.0), [const(I16, 0)] * 2
+        self.e.loop(end, lambda i, _: self.put_one(i, *zeros), start=n_blocks)
+
+
 def make_int_column(form: str):
-    """Piece for blocks b0 .. b1 - 1 of one column; b0 is a multiple of 16. is_sorted: 0 or 1, for form `columns`."""
+    """Piece for blocks b0 .. b1 - 1 of one column; b0 is a multiple of 16. is_sorted: see _Column."""
 
     def int_column(e: Emitter, x, out, K, b0, b1, is_sorted):
-        b = e.b
-        x_d = e.at(out, K)
-        x_sum = e.at(x_d, b.lshr(K, const(I64, 3)))
-        in_sixteens = b.lshr(K, const(I64, 9))
+        b, column = e.b, _Column(e, form, out, K, is_sorted)
 
         def eight(turn, _):
-            i = b.shl(turn, const(I64, 3))
-            o = b.shl(i, const(I64, 2))
-            block, target, step = b.mul(i, const(I64, BLOCK)), b.shl(i, const(I64, 5)), const(I64, 32)
-            places = [const(I64, BLOCK * k) for k in range(8)]
-            if form == "wide":
-                wide = b.icmp_unsigned("<", b.lshr(turn, const(I64, 1)), in_sixteens)
-                second = b.mul(b.and_(turn, const(I64, 1)), const(I64, 256 - 32))
-                target = b.select(wide, b.sub(target, second), target)
-                step = b.select(wide, const(I64, 64), step)
-                places = [b.select(wide, places[k], place) for k, place in zip(EIGHT_PLACES, places, strict=True)]
-            blocks, d = _quantize8(e, [e.at(x, b.add(block, place)) for place in places])
+            block = b.shl(turn, const(I64, 3 + BLOCK.bit_length() - 1))
+            blocks, d = _quantize8(e, [e.at(x, b.add(block, const(I64, BLOCK * k))) for k in column.order])
             packed = [_as_bytes(e, q) for q in blocks]
             dwords = [e.shuffle(v, [order.index(s) for s in range(8)]) for v, order in packed]
-
-            def put(vectors: list[Value]) -> None:
-                for k, v in enumerate(vectors):
-                    e.store(v, out, b.add(target, b.mul(step, const(I64, k))))
-
-            if form == "columns":
-                with b.if_else(b.icmp_signed("!=", is_sorted, const(I64, 0))) as (by_dwords, as_they_are):
-                    with by_dwords:
-                        put(e.transpose(dwords))
-                    with as_they_are:
-                        put(dwords)
-            elif form == "qwords":
-                wide = b.icmp_unsigned("<", b.lshr(turn, const(I64, 1)), in_sixteens)
-                with b.if_else(wide) as (by_qwords, as_they_are):
-                    with by_qwords:
-                        put(_transposed_qwords(e, dwords))
-                    with as_they_are:
-                        put(dwords)
-            else:
-                put(dwords if form == "column" else e.transpose(dwords))
             quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
-            e.store(d, x_d, o)
-            e.store(_half_sums(e, quads), x_sum, o)
+            column.put_eight(turn, dwords, d, _half_sums(e, quads))
 
         turns = b.lshr(b1, const(I64, 3))
         e.loop(turns, eight, start=b.lshr(b0, const(I64, 3)))
@@ -157,16 +189,19 @@ def make_int_column(form: str):
                 bits = maximum(e, e.part(bits, 0, n), e.part(bits, n, n))
             d, inverse = steps_of(e, b.bitcast(e.lane(bits, 0), F32))
             q = [codes_of(e, v, e.splat(inverse, 8)) for v in parts]
-            e.store(b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8), out, b.shl(i, const(I64, 5)))
-            o = b.shl(i, const(I64, 2))
-            e.store(d, x_d, o)
-            for h in (0, 1):
-                total = e.halving_sum(b.add(q[2 * h], q[2 * h + 1]))
-                e.store(b.trunc(total, I16), x_sum, b.add(o, const(I64, 2 * h)))
+            codes = b.trunc(e.cat(e.cat(q[0], q[1]), e.cat(q[2], q[3])), V32I8)
+            sums = [b.trunc(e.halving_sum(b.add(q[k], q[k + 1])), I16) for k in (0, 2)]
+            column.put_one(i, b.bitcast(codes, V8I), d, sums)
 
         e.loop(b1, single, start=e.intr("smax", b0, b.shl(turns, const(I64, 3))))
+        column.end(b1)
 
     return emit("i64,i64,i64,i64,i64,i64->void")(int_column)
+
+
+def padded_length(e: Emitter, K: Value) -> Value:
+    """K rounded up to whole sixteens of blocks: the length of a column in form `wide`."""
+    return e.b.and_(e.b.add(K, const(I64, WIDE - 1)), const(I64, -WIDE))
 
 
 def _transposed_qwords(e: Emitter, groups: list[Value]) -> list[Value]:

@@ -2,8 +2,10 @@
 
 Lane l of vector k is dword k of group `PLACES[l]`, of codes and of x (pack.py sorts the columns so). So a column needs
 no addition across lanes, and the 16 chains of a row are one register. A column is loaded once for both rows: with one
-row, loads would limit the speed. The sums and their order are as in row_products.py; groups beyond whole sixteens are
-computed as in gemv_columns.py.
+row, loads would limit the speed. The sums and their order are as in row_products.py.
+
+The last sixteen of a row may be incomplete. Then the next rows are read in place of the missing groups, or, where no
+more rows follow, a copy of the groups that are there; lanes without a group add +0.
 """
 
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
-from .pack_codes import EIGHT_PLACES
+from .pack_codes import EIGHT_PLACES, padded_length
 from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
@@ -27,13 +29,16 @@ _NATURAL = [PLACES.index(g) for g in range(16)]
 class SixteenGroups:
     """Sixteen groups of a row, unpacked for any number of columns."""
 
-    def __init__(self, rows: WideProducts, row: Value, first: Value) -> None:
+    def __init__(self, rows: WideProducts, row: Value, first: Value, n_groups: Value) -> None:
+        """n_groups: of the row; groups from there on have the numbers 0."""
         e, self.rows = rows.e, rows
         self.e, b = e, e.b
         g = rows.sixteen(row, first)
+        left = e.splat(b.trunc(b.sub(n_groups, first), I32), 16)
+        there = b.icmp_signed("<", const(V16I, PLACES), left)
         self.weights = _of_qwords(e, g.codes) if rows.by_qwords else _by_dword(e, g.codes)
-        self.scale = e.shuffle(g.scale, PLACES)
-        self.mins = [b.fneg(e.shuffle(v, PLACES)) for v in g.mins]
+        self.scale, *mins = (b.select(there, e.shuffle(v, PLACES), const(V16F, 0.0)) for v in (g.scale, *g.mins))
+        self.mins = [b.fneg(v) for v in mins]
         self.factors, self.bias_factors = self._subs(g.subs)
 
     def _subs(self, subs: Value | None) -> tuple[list[Value], Value]:
@@ -126,14 +131,15 @@ def _of_qwords(e: Emitter, registers: list[Value]) -> list[Value]:
 
 
 class Sixteens:
-    """The whole sixteens of up to ROWS * TURNS rows times n columns, part by part of the columns: 16 chains of
-    products and, with minima, of minima. Rows are `stride` bytes apart.
+    """Up to ROWS * TURNS rows times n columns, part by part of the columns: 16 chains of products and, with minima, of
+    minima. Rows are `stride` bytes apart.
     """
 
     def __init__(
         self, e: Emitter, kind: GGMLType, stride: Value, x: Value, x_stride: Value, K: Value, n: Value
     ) -> None:
-        self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, K), x, x_stride, n
+        self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, padded_length(e, K)), x, x_stride, n
+        self.n_groups = e.b.lshr(K, const(I64, 5))
         self.rows.ahead = e.intr("smax", const(I64, AHEAD), e.b.mul(stride, const(I64, ROWS * TURNS)))
         self.n_chains = self.rows.n_chains
         self.chains = e.stack(V16F, MOST * ROWS * TURNS * self.n_chains)
@@ -146,13 +152,15 @@ class Sixteens:
         """The chains of a column and row, <16 x f32> in the order PLACES."""
         return [self.e.load(V16F, self._place(c, r), 64 * k, 64) for k in range(self.n_chains)]
 
-    def run(self, count: Value, address: Callable[[Value], Value]) -> None:
-        """Compute all sixteens of `count` rows; address(row) must repeat the last row's address after it."""
+    def run(self, count: Value, address: Callable[[Value], Value], following: Value) -> None:
+        """Compute `count` rows; address(row) must repeat the last row's address after it. following: how many rows
+        come after the first of them."""
         e, b, rows, n = self.e, self.e.b, self.rows, self.n
         zeros = b.mul(n, const(I64, 64 * ROWS * TURNS * self.n_chains))
         e.loop(zeros, lambda o, _: e.store(const(V16F, 0.0), self.chains, o, 64), step=64)
         sixteens, size = b.lshr(rows.n_groups, const(I64, 4)), b.udiv(const(I64, PART), n)
         parts = b.udiv(b.add(sixteens, b.sub(size, const(I64, 1))), size)
+        copies = [e.stack(I8, 16 // rows.block.groups * rows.block.nbytes) for _ in range(ROWS)]
 
         def part(k, _):
             begin = b.mul(k, size)
@@ -161,10 +169,14 @@ class Sixteens:
             def together(r, _):
                 places = [b.add(r, const(I64, k)) for k in range(ROWS)]
                 pointers = [address(place) for place in places]
+                after = [e.intr("smax", const(I64, 0), b.sub(following, place)) for place in places]
+                lasts = [self._last(*row) for row in zip(pointers, after, copies, strict=True)]
 
-                def sixteen(i, _):
+                def sixteen(i: Value, _: list[Value]) -> None:
                     self._read_soon(b.sub(i, begin), b.sub(end, begin), begin, pointers)
-                    self._sixteen(b.shl(i, const(I64, 4)), pointers, places)
+                    is_last = b.icmp_signed("==", i, b.sub(sixteens, const(I64, 1)))
+                    rows = [b.select(is_last, last, p) for last, p in zip(lasts, pointers, strict=True)]
+                    self._sixteen(b.shl(i, const(I64, 4)), rows, places)
 
                 e.loop(end, sixteen, start=begin)
 
@@ -185,9 +197,27 @@ class Sixteens:
         row, k = b.select(before, first, second), b.select(before, k, b.sub(k, n))
         rows.read_soon(rows.at(row, b.shl(b.add(begin, k), const(I64, 4))), ROWS)
 
+    def _last(self, row: Value, after: Value, copy: Value) -> Value:
+        """The address of a row for its last sixteen groups: its own, or, if fewer than sixteen can be read there, that
+        of a row whose last groups would be at `copy`, where they are put. after: how many rows follow."""
+        e, b, block = self.e, self.e.b, self.rows.block
+        missing = b.sub(self.rows.n_groups, self.n_groups)
+        lacks = b.icmp_signed("<", b.mul(after, self.n_groups), missing)
+        shift = block.groups.bit_length() - 1
+        begin, end = (
+            b.mul(b.lshr(n, const(I64, shift)), const(I64, block.nbytes))
+            for n in (b.sub(self.rows.n_groups, const(I64, 16)), self.n_groups)
+        )
+
+        def byte(i: Value, _: list[Value]) -> None:
+            e.store(e.load(I8, row, i), copy, b.sub(i, begin))
+
+        e.loop(b.select(lacks, end, begin), byte, start=begin)
+        return b.select(lacks, e.at(copy, b.neg(begin)), row)
+
     def _sixteen(self, first: Value, pointers: list[Value], places: list[Value]) -> None:
         e, b = self.e, self.e.b
-        groups = [SixteenGroups(self.rows, p, first) for p in pointers]
+        groups = [SixteenGroups(self.rows, p, first, self.n_groups) for p in pointers]
 
         def column(c, _):
             x = SixteenOfColumn(self.rows, e.at(self.x, b.mul(c, self.x_stride)), first)
@@ -196,10 +226,6 @@ class Sixteens:
                     e.store(v, self._place(c, r), 64 * k, 64)
 
         e.loop(self.n, column)
-
-    def halves(self, c: Value, r: Value) -> list[list[Value]]:
-        """The chains of the first and of the second eight groups, <8 x f32>, in their natural order."""
-        return [[self.e.shuffle(v, _NATURAL[h : h + 8]) for v in self._load(c, r)] for h in (0, 8)]
 
     def totals(self, count: Value, take: Callable[[Value, Value, Value], None]) -> None:
         """Call take(column, row, total) for all; total = `Emitter.chain_total` of the chains."""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pairwise import in_turn, mostly_long
 
-from hybrid.infer.answers.batch.guesses import AnswerText, BatchGuesses
-from hybrid.infer.answers.guessing.ngrams import MOST
+from hybrid.infer.answers.batch.guesses import IDLE, LOOK, LOOK_SHARE, MOST_UNSEEN, TOO_SHORT, AnswerText, BatchGuesses
 from hybrid.infer.guessers import AT_MOST, AT_START, SHARE
 from hybrid.infer.step_costs import DEAR, FORGET, LEAST_GAIN, REACH, UNKNOWN, StepCosts
 
@@ -144,11 +143,36 @@ def test_guessing_never_costs_much(name: str, n_answers: int) -> None:
             assert total <= 1.01 * plain + AT_START * cost(n_answers)
 
 
-def test_a_long_prompt_is_looked_at_by_and_by() -> None:
-    text = AnswerText(list(range(5000)) * 2, [])
-    assert text.foretold(5) == [] and text.foretold(5) == []
-    assert text.foretold(5) == [0, 1, 2, 3, 4], "the first half follows the second"
-    assert text.foretold(0) == [] and len(text.foretold(99)) == MOST
+@pytest.mark.parametrize(
+    ("plain", "least"), [(1.0, 0), (LOOK / LOOK_SHARE / 4, 4), (TOO_SHORT, MOST_UNSEEN), (0.9 * TOO_SHORT, IDLE)]
+)
+def test_short_steps_are_seldom_looked_at(plain: float, least: int) -> None:
+    """Of a small model's step, Python's search for a guess would be a part that counts."""
+    guessing = BatchGuesses(measured(lambda n: plain, (1, 2), 1), 32)
+    text = AnswerText(list(range(20)), drawn := [])
+    assert guessing.guesses([(text, 9)], 1, 64) == [[]]
+    n = 0
+    while guessing.rests():
+        n += 1
+    assert n == least and not guessing.rests()
+    drawn += [3, 4, 5]
+    if least == IDLE:
+        assert guessing.guesses([(text, 9)], 1, 64) == [[]] and text.ids == [], "nobody has looked"
+        return
+    assert guessing.guesses([(text, 9)], 1, 64)[0][0] == 6 and not guessing.rests(), "after a guess always"
+
+
+def test_gains_in_seconds_pay_for_programs() -> None:
+    costs = measured(lambda n: 2.0 * (1.0 + 0.1 * (n > 1)), (1, 3), 1)
+    costs.gained = 0.0
+    costs.came_true(2, 1)
+    costs.timed(1, 2, 2.2, "one program")
+    assert costs.gained == pytest.approx(2 * 2.0 - 0.2)
+    credit = costs.credit
+    costs.invest(3.0)
+    assert costs.gained == pytest.approx(0.8) and costs.credit == credit
+    costs.unseen(10)
+    assert costs.credit == pytest.approx(min(AT_MOST, credit + 10 * SHARE))
 
 
 def test_answers_share_the_columns_by_their_chances() -> None:

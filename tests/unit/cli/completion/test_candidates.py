@@ -32,7 +32,7 @@ def test_commands() -> None:
 
 
 def test_values() -> None:
-    assert offered("run --spec ") == ["none", "ngram", "mtp"]
+    assert offered("run --spec ") == ["auto", "none", "ngram", "mtp"]
     assert offered("run --spec=ng") == ["--spec=ngram"]
     assert offered("models ") == ["list", "rm"] and offered("cache cl") == ["clear"]
     assert offered("run -p ") == [] and files("run -p ") == "", "a text can be anything"
