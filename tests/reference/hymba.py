@@ -12,7 +12,7 @@ STRETCH = 2
 
 
 def hymba(model: Any, ids: list[int]) -> F64:
-    """Logits [tok, vocabulary]. The meta tokens are rows before those of the text, at positions from 0 on."""
+    """Logits [tok, vocabulary]. The meta tokens are rows before the text, at positions from 0 on."""
     c, meta = model.c, model.t["model.memory_tokens"]
     x = np.concatenate([meta, model.t["model.embed_tokens.weight"][ids]])
     kept: dict[int, tuple[F64, F64]] = {}

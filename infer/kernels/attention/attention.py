@@ -177,7 +177,7 @@ def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, own, window,
 @device
 def leave_prefix(tile, n_row, heads, t, h0, d_head, d_value, records, n_head, n_chunk, n_tok):
     """Merge the results of the prefix into the tile's totals; if chunks are shared (n_chunk > 0), copy them to records
-    after those of all chunks."""
+    after the records of all chunks."""
     for r in range(n_row):
         record = end_chunk(tile, r, d_head)
         if n_chunk > 0:

@@ -1,4 +1,4 @@
-"""Hymba: what is kept of a text, its prefix, and damaged files."""
+"""Hymba: its memory of a text, its prefix, and damaged files."""
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """The memory that sequences need, and the longest context that fits: numbers by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,7 @@ SPECS = [
     AttentionSpec(2, 1, 64, Rotation(TURNS[:7], neox=True), window=32),
     RecurrentSpec(3, n_channel=10, d_conv=4, n_head=2, n_lane=5, depth=6),
 ]
+PREFIXED = [replace(s, prefix=128) if isinstance(s, AttentionSpec) else s for s in SPECS]
 
 
 @pytest.mark.parametrize(
@@ -42,11 +45,14 @@ def test_by_hand(kind: str, per_token: int) -> None:
     # 100 tokens take two pages of 64
     assert needs.nbytes(3, 100) == 3 * (2 * (64 * per_token + 8) + 2 * state) + 100 * 8 * 27
     assert SequenceNeeds.of([SPECS[3]], CACHE_TYPES[kind]) == SequenceNeeds(0, state, 0)
+    # a prefix of all layers, which all sequences share
+    before = SequenceNeeds.of(PREFIXED, CACHE_TYPES[kind])
+    assert before.nbytes(3, 100) == needs.nbytes(3, 100) + 128 * per_token + state
 
 
 @pytest.mark.parametrize("n_seq", [1, 9])
 @pytest.mark.parametrize("room", [0, 1, 77_000, 10 * MIB, 3 * GIB + 1])
-@pytest.mark.parametrize("specs", [SPECS, SPECS[:3], SPECS[3:], SPECS[2:3]])
+@pytest.mark.parametrize("specs", [SPECS, SPECS[:3], SPECS[3:], SPECS[2:3], PREFIXED])
 def test_the_longest_is_what_just_fits(specs: list, room: int, n_seq: int) -> None:
     needs = SequenceNeeds.of(specs, CACHE_TYPES["f16"])
     n = needs.longest(n_seq, room)

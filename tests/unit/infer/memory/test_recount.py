@@ -1,5 +1,8 @@
 """After a fault all owners agree with the books; sequences and texts with inconsistent books are empty."""
 
+import ctypes
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -121,3 +124,29 @@ def test_a_checkpoint_without_its_state_goes_alone() -> None:
     n = cache.n_checkpoints
     recount(memory, cache, ())
     assert cache.n_checkpoints == n - 1 and cache.n_tokens == 79 + 90 + 5
+
+
+def test_the_prefix_of_all_sequences_is_no_place_of_the_pools() -> None:
+    """Its pages stand before each row of the table, its state is where texts begin; neither is handed out or freed."""
+    specs = [replace(ATTENTION, prefix=2 * PAGE), RECURRENT]
+    memory = HybridMemory(specs, N_SEQ, N_CTX, CACHE_TYPES["f16"])
+    own, pages, rows = memory.attention, memory.attention.pool, memory.recurrent.pool
+    for row in own.table:
+        assert list((ctypes.c_int64 * 2).from_address(row.ctypes.data - 2 * row.itemsize)) == own.prefix
+    computed = memory.for_prefix()
+    move = computed.begin(0, 2 * PAGE)
+    assert (move.before, computed.first_position, computed.n_ctx) == (-1, -2 * PAGE, 2 * PAGE)
+    assert not computed.attention.prefix
+    computed.n_past[0] = 2 * PAGE
+    computed.finish(move)
+    for page, i in zip(computed.attention.pages(0), range(2), strict=True):
+        computed.attention.k[0][page] = 7 + i
+    computed.recurrent.conv[1][computed.recurrent.row[0]] = 3.5
+    memory.keep_prefix(computed)
+    assert [int(own.k[0][page].min()) for page in own.prefix] == [7, 8]
+    assert (memory.recurrent.conv[1][memory.recurrent.start] == 3.5).all()
+    taken = memory.attention.pool.take_many(pages.size)
+    assert not {*taken} & {*own.prefix} and memory.recurrent.start not in rows.take_many(rows.size)
+    recount(memory, None, range(N_SEQ))
+    assert pages.used == rows.used == 0
+    assert memory.begin(1, 3).before == memory.recurrent.start

@@ -349,7 +349,7 @@ def with_prefix(layer: Layer, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(("window", "kind"), list(mostly_long(in_turn([0, 7, 64, 100], KINDS), [0, 7, 64, 100], KINDS)))
 def test_a_prefix_is_seen_by_all_tokens(window: int, kind: str) -> None:
-    """Whatever the window; positions that a query sees are those of the prefix, then the last `window` ones."""
+    """Whatever the window: a query sees the positions of the prefix, then the last `window` ones."""
     layer = Layer(6, 2, 21, 211, window, kind=kind, d_value=17, prefix=2)
     k0, v0 = with_prefix(layer, 5)
     inputs = layer.inputs(163)
