@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from .gemm_schemes import OCTET, Scheme, Tile
 
+_UNITS = 0x4B400000  # the bits of 3 * 2^22 in f32
+
 
 def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     """acc += products of one dword of codes per lane. acc: <2 lanes x i16> for `ub`, else <lanes x i32>."""
@@ -99,6 +101,21 @@ class TileBlock:
         return sums
 
     # --- integer sums ---
+    @property
+    def from_bits(self) -> bool:
+        """Whether the sums are the bits of floats near 3 * 2^22, whose unit is 1: they fit 22 bits without factors.
+
+        For arm64, where a conversion takes one of the pipelines twice, a subtraction any of them once.
+        """
+        return self.how.name in ("sdot", "smmla") and not self.how.halves
+
+    def to_f32(self, isum: Value) -> Value:
+        """A sum that began as in `begin`, in f32: exact either way."""
+        if not self.from_bits:
+            return self.e.to_f32(isum)
+        ty = Vec(F32, self.tile.lanes)
+        return self.e.b.fsub(self.e.b.bitcast(isum, ty), const(ty, 3.0 * 2**22))
+
     def begin(self, half: int | None, n_rows: int) -> list[Value]:
         """Start values of the sums of products: -base times the sums of x."""
         e, base = self.e, self.how.base
@@ -107,7 +124,8 @@ class TileBlock:
             values = [e.b.mul(v, const(ty, -base)) for v in self.pair_sums(half)] if base else [const(ty, 0)]
         else:
             ty = Vec(I32, self.tile.lanes)
-            values = [e.b.mul(v, const(ty, -base)) for v in self.sums(half)] if base else [const(ty, 0)]
+            first = const(ty, _UNITS if self.from_bits else 0)
+            values = [e.b.mul(v, const(ty, -base)) for v in self.sums(half)] if base else [first]
         return [values[k % len(values)] for k in range(n_rows * self.tile.vectors)]
 
     def step(self, s: Value, acc: list[Value], some: range, unroll: int) -> list[Value]:

@@ -123,7 +123,7 @@ def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, lengt
                     if how.restore:
                         isum = b.add(isum, given[k % C])
                     scale = b.fmul(of_rows(k // C), of_columns(k % (C * how.rows_together)))
-                    e.store(e.fma(e.to_f32(isum), scale, e.load(vf, slot, 4 * L * k, 32)), slot, 4 * L * k, 32)
+                    e.store(e.fma(here.to_f32(isum), scale, e.load(vf, slot, 4 * L * k, 32)), slot, 4 * L * k, 32)
                 e.barrier()
 
     e.loop(length, add)
