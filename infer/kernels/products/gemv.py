@@ -149,11 +149,18 @@ def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool 
     def float_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         b = e.b
 
-        def row(r, _):
-            ((total,),) = float_rows(e, block, kind, [e.at(w, b.mul(r, stride))], [e.ptr(x)], K, bf16_pairs)
-            e.store(total, y, b.shl(r, const(I64, 2)))
+        def rows(*those: Value) -> None:
+            places = [e.at(w, b.mul(r, stride)) for r in those]
+            for r, (total,) in zip(those, float_rows(e, block, kind, places, [e.ptr(x)], K, bf16_pairs), strict=True):
+                e.store(total, y, b.shl(r, const(I64, 2)))
 
-        e.loop(r1, row, start=r0)
+        if kind in LOAD16:
+            # two rows at a time, since the fma of one would wait for each other; half of the rows apart, since two
+            # neighbours are read as pieces of memory with gaps
+            half = b.ashr(b.sub(r1, r0), const(I64, 1))
+            e.loop(b.add(r0, half), lambda r, _: rows(r, b.add(r, half)), start=r0)
+            r0 = b.add(r0, b.shl(half, const(I64, 1)))
+        e.loop(r1, lambda r, _: rows(r), start=r0)
 
     return emit(_GEMV_SIGNATURE, isa)(float_gemv)
 
