@@ -4,6 +4,7 @@ A helper prints a line with the files of all kernels that it can compile. Then i
 compiles that kernel into the disk cache and prints a line, until its input ends (`help_compiling`).
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -42,6 +43,7 @@ class Helpers(Generic[K]):
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     text=True,
+                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # more would spin, see cli/main.py
                 )
                 thread = Thread(target=self._hand_out, args=(process,), daemon=True)
                 self._processes.append((process, thread))
