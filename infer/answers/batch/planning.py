@@ -127,7 +127,8 @@ class Plans:
     def guess(self, drawn: Sequence[RunningJob], *, beside_prompts: bool = False) -> None:
         """Sets the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""
         _forget_guesses(drawn)
-        if any(answer.job.speculate for answer in drawn):
+        rests = self.runner.guessers.helper is None and self.guessing.rests()
+        if not rests and any(answer.job.speculate for answer in drawn):
             GUESSES.run(lambda: self._guess_text(drawn, beside_prompts=beside_prompts), lambda: _forget_guesses(drawn))
         room = min(self.guessing.most, self.runner.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
         for answer in drawn:
@@ -145,7 +146,7 @@ class Plans:
             guess_with(helper, [a for a in drawn if a.job.speculate], len(drawn), room, self.guessing.costs)
 
     def _guess_freely(self, drawn: Sequence[RunningJob], *, beside_prompts: bool) -> None:
-        if self.guessing.rests():
+        if self.runner.guessers.helper is not None and self.guessing.rests():
             return
         able = [answer for answer in drawn if answer.text is not None]
         token = self.slices.token_seconds if beside_prompts else None
