@@ -23,8 +23,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.elementary import LOG2E
 from ..emit.emitter import atomic_add, emit, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Float, Int
-from .attention_codes import make_code_scores, make_code_values
-from .attention_codes import round_queries as round_queries_to_bytes
+from .attention_codes import make_code_scores, make_code_values, make_round_queries
 from .attention_latent import left_packed, make_few_values, make_latent_scores, make_latent_values, make_unpack_keys
 from .attention_products import (
     make_direct_scores,
@@ -57,6 +56,9 @@ from .distance_bias import add_distance_bias, no_bias
 from .kv import F32_KV, PAGE, KVType, row_size
 
 CHUNK = 512  # positions whose result is merged as one
+# Of a shared token a thread takes runs of up to MOST_RUN chunks, at least RUNS of them: keys and values are prefetched
+# from block to block within a run.
+MOST_RUN, RUNS = 16, 16
 SHARED_TOKENS = 8  # maximum tokens of a batch whose chunks may be shared among threads
 assert PAGE % BLOCK == 0 and CHUNK % PAGE == 0
 WIDE_HEAD = 128  # wider heads have tiles of half as many rows, to fit the second-level cache
@@ -111,10 +113,10 @@ def start_with_sink(total, sinks, head):
 
 
 @device
-def place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile):
-    """Work item i: (chunk, KV head, first query head, number of query heads, first token). The last tokens, with the
-    most work, come first."""
-    chunk, i = i % max(1, n_chunk), i // max(1, n_chunk)
+def place_of_item(i, n_run, n_kv, parts, group, per_tile, n_tile, tile):
+    """Work item i: (run of chunks, KV head, first query head, number of query heads, first token). The last tokens,
+    with the most work, come first."""
+    chunk, i = i % max(1, n_run), i // max(1, n_run)
     rest = i % (n_kv * parts)
     h_kv = rest // parts
     h0 = h_kv * group + rest % parts * per_tile
@@ -184,7 +186,7 @@ def leave_queries(e, tile, n_row, d_head):
 round_queries = leave_queries
 lean = no_bias
 IN_REGISTERS = 32  # up to this many rows, keys and values are converted in registers; with more, unpacked to scratch
-direct_scores, direct_values = make_direct_scores(F32_KV), make_direct_values(F32_KV, F32_KV)
+direct_scores, direct_values = make_direct_scores(F32_KV), make_direct_values(F32_KV)
 unpack = make_unpack(F32_KV, F32_KV)
 LATENT = False  # whether the values are parts of the keys
 EIGHTH, SCALES, V_EIGHTH, V_SCALES = F32_KV.eighth, F32_KV.group, F32_KV.eighth, F32_KV.group
@@ -237,18 +239,20 @@ def attention(  # noqa: C901  one loop nest
     reach = window
     group = n_head // n_kv
     rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
-    per_tile = heads_of_tile(group, rows, max(1, n_tok * n_kv * max(1, n_chunk)), nth)
+    run = max(1, min(MOST_RUN, n_tok * n_kv * n_chunk // (RUNS * nth)))
+    n_run = (n_chunk + run - 1) // run
+    per_tile = heads_of_tile(group, rows, max(1, n_tok * n_kv * max(1, n_run)), nth)
     parts = (group + per_tile - 1) // per_tile
     tile = rows // per_tile
     if n_chunk == 0:
         tile = min(tile, max(1, n_tok * n_kv * parts // (4 * nth)))
     n_tile = (n_tok + tile - 1) // tile
-    total = n_tile * n_kv * parts * max(1, n_chunk)
+    total = n_tile * n_kv * parts * max(1, n_run)
     while True:
         i = atomic_add(counter, 1)
         if i >= total:
             break
-        chunk, h_kv, h0, heads, t = place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile)
+        chunk, h_kv, h0, heads, t = place_of_item(i, n_run, n_kv, parts, group, per_tile, n_tile, tile)
         end = min(n_tok, t + tile)
         while t < end:
             s = ldi(slot + 8 * t)
@@ -259,8 +263,9 @@ def attention(  # noqa: C901  one loop nest
                 reach = ~start
             c0, c1 = start // CHUNK, final // CHUNK + 1
             if n_chunk > 0:
-                c0 += chunk
-                c1 = min(c1, c0 + 1)
+                c0 += chunk * run
+                c1 = min(c1, c0 + run)
+            ahead = min(final, c1 * CHUNK - 1)
             n_row = (u - t) * heads
             micro = rows_at_once(n_row)
             n_pad = (n_row + micro - 1) // micro * micro
@@ -279,12 +284,12 @@ def attention(  # noqa: C901  one loop nest
                     kb, vb = k + (page * n_kv * PAGE + place) * row, v + (page * n_kv * PAGE + place) * vrow
                     seen = min(final - b0, BLOCK - 1)
                     if n_row <= IN_REGISTERS:
-                        direct_scores(mine, n_row, kb, vb, row, vrow, d_head, seen)
+                        later = ldi(pages + min(b0 + BLOCK, ahead) // PAGE * 8)
+                        soon = later * n_kv * PAGE + (place + BLOCK) % PAGE
+                        direct_scores(mine, n_row, kb, k + soon * row, row, d_head, seen)
                         lean(mine, n_row, heads, t, h0, d_head, b0, states, ldstates, profiles)
                         soften(mine, n_row, d_head, b0, reach, limit)
-                        later = ldi(pages + min(b0 + BLOCK, b1 - 1) // PAGE * 8)
-                        soon = k + (later * n_kv * PAGE + (place + BLOCK) % PAGE) * row
-                        direct_values(mine, n_row, soon, vb, vrow, d_head, d_value, b0, reach)
+                        direct_values(mine, n_row, vb, v + soon * vrow, vrow, d_head, d_value, b0, reach)
                     else:
                         unpacked = unpack(mine, kb, vb, row, vrow, d_head, d_value, seen)
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)
@@ -362,7 +367,7 @@ def attention_kernel(
             attention,
             f"attention_codes_{name}",
             IN_REGISTERS=1 << 30,
-            round_queries=round_queries_to_bytes,
+            round_queries=make_round_queries(keys),
             direct_scores=make_code_scores(keys),
             direct_values=make_code_values(values),
             unpack=left_packed,
@@ -372,7 +377,7 @@ def attention_kernel(
         attention,
         f"attention_{name}",
         direct_scores=make_direct_scores(keys),
-        direct_values=make_direct_values(keys, values),
+        direct_values=make_direct_values(values),
         unpack=make_unpack(keys, values),
         **sizes,
     )

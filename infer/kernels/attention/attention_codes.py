@@ -17,8 +17,8 @@ from typing import Any
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
 from ..emit.isa import has
-from .attention_products import scores_of_block
-from .attention_tile import BLOCK, CODES_BYTES, GROUPS_OF, HEAD, TILE_ROWS, Tile
+from .attention_products import few_rows, scores_of_block
+from .attention_tile import BLOCK, CODES_BYTES, HEAD, LANES, TILE_ROWS, Tile
 from .kv import GROUP, K_LANES, KVType
 from .kv_read import VECTOR, CodeWords, KeyReader, ValueReader, fifth_of, rounded_up
 
@@ -28,6 +28,9 @@ _QUADS = BLOCK // 4
 _WORDS = GROUP // 8  # words of a group
 MOST_HEAD = 512  # widest head
 UNPACKED = _QUADS * 4 * 32  # bytes of the codes of a group of values at all positions of a block
+# groups of 16 positions that a number of rows is multiplied with at once: their sums stay in registers
+_KEYS_OF = {1: 4, 4: 1} if LANES == 8 else {1: 4, 4: 2, 8: 1}
+_VALUES_OF = (1, 2) if LANES == 8 else (1, 4)  # rows that are multiplied with values at once
 FACTS = 2 * 4 * BLOCK  # bytes of scales and minima of a group at all positions of a block
 ROUNDED = BLOCK + 16  # bytes of the rounded weights of a row: w i8 [BLOCK], f32 d_w, i32 bias * sum w, f32 sum weight m
 assert CODES_BYTES >= UNPACKED + FACTS + ROUNDED * TILE_ROWS
@@ -130,50 +133,54 @@ assert _LEFT >= 4 * MOST_HEAD // GROUP
 
 
 def _places(e: Emitter, d_pad: Value) -> list[Value]:
-    """Byte offsets in the row of a rounded query of d_q f32 [group], sum q i32 [group] and sum query f32 [group], which
-    follow q i8 [group][32]."""
+    """Byte offsets in the row of a rounded query, after q i8 [group][32]: of d_q f32 [group], -bias * sum q i32 [group]
+    and sum query f32 [group]."""
     b = e.b
     n = b.lshr(b.add(d_pad, const(I64, GROUP - 1)), const(I64, 5))
     return [b.mul(n, const(I64, GROUP + 4 * i)) for i in range(_FACTS)]
 
 
-@emit("i64,i64,i64->void", apart=True)
-def round_queries(e, tile, n_row, d_head):
-    """Round the queries of rows 0 .. n_row - 1 to 8 bits, in place: see `_places`."""
-    b = e.b
-    at = Tile(e, tile, d_head)
-    places = _places(e, at.d_pad)
+def make_round_queries(keys: KVType) -> Any:
+    @emit("i64,i64,i64->void", apart=True)
+    def round_queries(e, tile, n_row, d_head):
+        """Round the queries of rows 0 .. n_row - 1 to 8 bits, in place: see `_places`."""
+        b, bias = e.b, _Dots(e, keys).bias
+        at = Tile(e, tile, d_head)
+        places = _places(e, at.d_pad)
 
-    def row(r: Value, _: list[Value]) -> None:
-        query, left = b.add(at.query, b.mul(r, at.line)), at.weights(r)  # scores and weights come later
+        def row(r: Value, _: list[Value]) -> None:
+            query, left = b.add(at.query, b.mul(r, at.line)), at.weights(r)  # scores and weights come later
 
-        def group(first: Value, _: list[Value]) -> None:
-            zero = const(VECTOR, 0.0)
-            place = b.shl(first, const(I64, 2))
-            two = b.icmp_signed("<", b.add(first, const(I64, 16)), at.d_pad)
-            later = b.select(two, b.add(place, const(I64, 64)), place)
-            x = [e.load(VECTOR, query, place), b.select(two, e.load(VECTOR, query, later), zero)]
-            check = e.fma(x[1], zero, b.fmul(x[0], zero))  # NaN if a value is infinite or NaN
-            most = e.halving_max(e.intr("maxnum", *[e.intr("fabs", v) for v in x]))
-            scale = b.fadd(b.fdiv(most, const(F32, 127.0)), e.halving_sum(check))
-            inverse = _inverse(e, most)
-            q = [_nearest(e, v, inverse) for v in x]
-            for k, v in enumerate(q):
-                e.store(b.trunc(v, Vec(I8, 16)), b.add(query, first), 16 * k)
-            index = b.lshr(first, const(I64, 3))
-            for i, fact in enumerate((scale, e.halving_sum(b.add(*q)), e.halving_sum(b.fadd(*x)))):
-                e.store(fact, b.add(left, const(I64, _LEFT * i)), index)
+            def group(first: Value, _: list[Value]) -> None:
+                zero = const(VECTOR, 0.0)
+                place = b.shl(first, const(I64, 2))
+                two = b.icmp_signed("<", b.add(first, const(I64, 16)), at.d_pad)
+                later = b.select(two, b.add(place, const(I64, 64)), place)
+                x = [e.load(VECTOR, query, place), b.select(two, e.load(VECTOR, query, later), zero)]
+                check = e.fma(x[1], zero, b.fmul(x[0], zero))  # NaN if a value is infinite or NaN
+                most = e.halving_max(e.intr("maxnum", *[e.intr("fabs", v) for v in x]))
+                scale = b.fadd(b.fdiv(most, const(F32, 127.0)), e.halving_sum(check))
+                inverse = _inverse(e, most)
+                q = [_nearest(e, v, inverse) for v in x]
+                for k, v in enumerate(q):
+                    e.store(b.trunc(v, Vec(I8, 16)), b.add(query, first), 16 * k)
+                index = b.lshr(first, const(I64, 3))
+                lost = b.mul(e.halving_sum(b.add(*q)), const(I32, -bias))
+                for i, fact in enumerate((scale, lost, e.halving_sum(b.fadd(*x)))):
+                    e.store(fact, b.add(left, const(I64, _LEFT * i)), index)
 
-        e.loop(at.d_pad, group, step=GROUP)
+            e.loop(at.d_pad, group, step=GROUP)
 
-        def moved(i: Value, _: list[Value]) -> None:
-            at = b.shl(i, const(I64, 2))
-            for k, place in enumerate(places):
-                e.store(e.load(I32, b.add(left, const(I64, _LEFT * k)), at), b.add(query, place), at)
+            def moved(i: Value, _: list[Value]) -> None:
+                at = b.shl(i, const(I64, 2))
+                for k, place in enumerate(places):
+                    e.store(e.load(I32, b.add(left, const(I64, _LEFT * k)), at), b.add(query, place), at)
 
-        e.loop(b.lshr(places[0], const(I64, 5)), moved)
+            e.loop(b.lshr(places[0], const(I64, 5)), moved)
 
-    e.loop(n_row, row)
+        e.loop(n_row, row)
+
+    return round_queries
 
 
 def _inverse(e: Emitter, most: Value) -> Value:
@@ -187,8 +194,12 @@ _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000  # 1.5 * 2^23: the sum's last b
 
 def _nearest(e: Emitter, x: Value, inverse: Value) -> Value:
     """The integer nearest to x * inverse, at most 127 in magnitude, i32; of a NaN any."""
-    bits = e.b.bitcast(e.fma(x, inverse, const(x.type, _ROUNDER)), _INTS)
-    return e.b.sub(bits, const(_INTS, _ROUNDER_BITS))
+    return e.b.sub(_nearest_bits(e, x, inverse), const(_INTS, _ROUNDER_BITS))
+
+
+def _nearest_bits(e: Emitter, x: Value, inverse: Value) -> Value:
+    """`_nearest` plus _ROUNDER_BITS; the last byte is the integer."""
+    return e.b.bitcast(e.fma(x, inverse, const(x.type, _ROUNDER)), _INTS)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -199,10 +210,12 @@ def _group_scores(
     """Scores of `rows` queries with blocks of 16 positions, and one group of `words` words more."""
     b, dots, lanes = e.b, _Dots(e, kind), e.isa.lanes
     parts = range(0, K_LANES, lanes)
-    sums = [[[_Sum(dots, lanes) for _ in parts] for _ in keys] for _ in range(rows)]
+    index, acc, n = b.lshr(first, const(I64, 3)), list(acc), len(keys)
+    lost = [e.splat(e.load(I32, b.add(q, places[1]), index), lanes) if dots.bias else None for q in query]
+    sums = [[[_Sum(dots, lanes, start) for _ in parts] for _ in keys] for start in lost]
+    for address in soon:
+        _prefetch_group(e, kind, address, first, K_LANES)
     for i in range(words):
-        for address in soon:
-            e.prefetch(b.add(address, b.shl(first, const(I64, 3))), 64 * i)
         d = b.add(first, const(I64, 8 * i))
         halves = [dots.words.key_bytes(reader, key, d) for key in keys]
         for half in (0, 1):
@@ -213,22 +226,25 @@ def _group_scores(
                     for s, part in zip(sums[r][k], parts, strict=True):
                         s.add(e.part(v, part, lanes) if lanes < K_LANES else v, x)
     times = [reader.times(key, first) for key in keys]
-    index, acc, n = b.lshr(first, const(I64, 3)), list(acc), len(keys)
     for r in range(rows):
-        scale = e.load(F32, b.add(query[r], places[0]), index)
-        total = e.load(I32, b.add(query[r], places[1]), index)
-        wide = e.splat(scale, 16)
-        lost = e.splat(b.mul(total, const(I32, dots.bias)), 16) if dots.bias else None
+        wide = e.splat(e.load(F32, b.add(query[r], places[0]), index), 16)
         exact = e.splat(e.load(F32, b.add(query[r], places[2]), index), 16)
         for k in range(n):
             found = [s.value() for s in sums[r][k]]
             x = found[0] if len(found) == 1 else e.cat(*found)
-            x = b.sub(x, lost) if lost is not None else x
             at = r * n + k
             acc[at] = e.fma(b.fmul(b.sitofp(x, VECTOR), wide), times[k][0], acc[at])
             if dots.middle:
                 acc[at] = e.fma(_minimum(e, dots, times[k]), exact, acc[at])
     return acc
+
+
+def _prefetch_group(e: Emitter, kind: KVType, address: Value, first: Value, n: int) -> None:
+    """Prefetch as many bytes as n positions have in a group of values, from the share of group `first` / 32 on."""
+    size = n * (GROUP // 8 * kind.eighth + kind.group)
+    here = e.b.add(address, e.b.mul(e.b.lshr(first, const(I64, 5)), const(I64, size)))
+    for line in range(0, size, 64):
+        e.prefetch(here, line)
 
 
 def _minimum(e: Emitter, dots: _Dots, times: Sequence[Value]) -> Value:
@@ -265,20 +281,13 @@ def _scores(
 def make_code_scores(keys: KVType) -> Any:
     """`direct_scores` of attention_products.py, for rounded queries and packed keys."""
 
-    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def code_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
+    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def code_scores(e, tile, n_row, k, next_keys, row, d_head, seen):
         write = lambda e, *given: _scores(e, keys, *given)
-        take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write)
-        _exactly(e, n_row, max(GROUPS_OF), take)
+        take = scores_of_block(e, tile, k, next_keys, row, d_head, seen, write, _KEYS_OF)
+        few_rows(e, n_row, tuple(_KEYS_OF), take)
 
     return code_scores
-
-
-def _exactly(e: Emitter, n_row: Value, most: int, take: Callable[[int, Value], None]) -> None:
-    """Call take(rows, r) for all rows: `most` at a time, then one by one."""
-    whole = e.b.and_(n_row, const(I64, -most))
-    e.loop(whole, lambda r, _: take(most, r), step=most)
-    e.loop(n_row, lambda r, _: take(1, r), start=whole)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -322,12 +331,14 @@ def _unpack_group_wide(
         packed = together([e.load(Vec(I32, 4), b.add(here, b.lshr(d, const(I64, 1)))) for here in rows])
         nibbles = [b.and_(x, const(ints, 0x0F0F0F0F)) for x in (packed, b.lshr(packed, const(ints, 4)))]
         low, high = (b.bitcast(x, _SIXTY_FOUR) for x in nibbles)
-        fifths = together([e.load(Vec(I8, 4), b.add(here, high_at)) for here in rows]) if dots.words.has_high else None
+        fifths = const(ints, 0)
+        for k, here in enumerate(rows if dots.words.has_high else ()):
+            fifths = b.insert_element(fifths, e.load(I32, b.add(here, high_at)), const(I32, k))
         for half in (0, 1):
             places = [(value, k) for value in range(16 * half, 16 * half + 16) for k in range(4)]
             codes = e.shuffle(low, [16 * k + j // 8 * 4 + j % 4 + 64 * (j % 8 > 3) for j, k in places], high)
-            if fifths is not None:
-                copies = e.shuffle(fifths, [4 * k + j // 8 for j, k in places])
+            if dots.words.has_high:
+                copies = e.shuffle(b.bitcast(fifths, _SIXTY_FOUR), [4 * k + j // 8 for j, k in places])
                 codes = b.or_(codes, fifth_of(e, copies, [1 << j % 8 for j, _ in places]))
             words = dots.codes(dots.words.numbers(b.bitcast(codes, ints)))
             e.store(words, b.add(target, b.shl(i, const(I64, 7))), 64 * half)
@@ -368,35 +379,57 @@ def _group_facts(e: Emitter, kind: KVType, target: Value, vrow: Value, *scales: 
 
 
 def _round_weights(
-    e: Emitter, kind: KVType, partly: bool, weights: Value, target: Value, facts: Value, low: Value, high: Value
+    e: Emitter, kind: KVType, rows: int, weights: Value, target: Value, facts: Value, *ends: Value
 ) -> None:
-    """Weights of a row times scales -> ROUNDED bytes at `target`. partly: only positions low .. high of the block
-    count; otherwise all."""
+    """Weights f32 [row][BLOCK] times scales -> ROUNDED bytes per row at `target`. rows: 1 or 4.
+
+    ends: first and last position of the block that each row sees; none: all rows see all.
+    """
     b, dots, zero = e.b, _Dots(e, kind), const(VECTOR, 0.0)
-    ends = [e.splat(b.trunc(x, I32), 16) for x in (low, high)]
-    products, minima, most = [], zero, zero
-    for i in range(0, BLOCK, K_LANES):
-        weight = e.load(VECTOR, weights, 4 * i)
-        times = [e.load(VECTOR, facts, 4 * (i + BLOCK * k)) for k in range(1 + (dots.middle > 0))]
-        if partly:
-            place = const(_INTS, list(range(i, i + K_LANES)))
-            inside = b.and_(b.icmp_signed(">=", place, ends[0]), b.icmp_signed("<=", place, ends[1]))
-            weight, *times = (b.select(inside, x, zero) for x in (weight, *times))
-        products.append(b.fmul(weight, times[0]))
-        most = e.intr("maxnum", most, e.intr("fabs", products[-1]))
-        if dots.middle:
-            minima = e.fma(weight, times[1], minima)
-    check = b.fadd(b.fadd(*products[:2]), b.fadd(*products[2:]))
-    lost = b.fmul(e.halving_sum(check), const(F32, 0.0))  # NaN if a product is infinite or NaN
-    most = e.halving_max(most)
-    inverse = _inverse(e, most)
-    w = [_nearest(e, x, inverse) for x in products]
-    both = e.cat(e.cat(*w[:2]), e.cat(*w[2:]))
-    e.store(b.trunc(both, Vec(I8, BLOCK)), target)
-    total = e.halving_sum(b.add(b.add(*w[:2]), b.add(*w[2:])))
-    e.store(b.fadd(b.fdiv(most, const(F32, 127.0)), lost), target, BLOCK)
-    e.store(b.mul(total, const(I32, dots.bias)), target, BLOCK + 4)
-    e.store(e.halving_sum(minima), target, BLOCK + 8)
+    limits = [e.splat(b.trunc(x, I32), 16) for x in ends]
+    products, minima, most = [], [], []
+    for r in range(rows):
+        of_row, least = [], zero
+        for i in range(0, BLOCK, K_LANES):
+            weight = e.load(VECTOR, weights, 4 * (BLOCK * r + i))
+            times = [e.load(VECTOR, facts, 4 * (i + BLOCK * k)) for k in range(1 + (dots.middle > 0))]
+            if ends:
+                place = const(_INTS, list(range(i, i + K_LANES)))
+                low, high = limits[2 * r : 2 * r + 2]
+                inside = b.and_(b.icmp_signed(">=", place, low), b.icmp_signed("<=", place, high))
+                weight, *times = (b.select(inside, x, zero) for x in (weight, *times))
+            of_row.append(b.fmul(weight, times[0]))
+            if dots.middle:
+                least = e.fma(weight, times[1], least)
+        products.append(of_row)
+        minima.append(least)
+        # as integers, magnitudes have the order of the numbers, and infinity and NaN are the largest
+        sizes = [b.and_(b.bitcast(x, _INTS), const(_INTS, 0x7FFFFFFF)) for x in of_row]
+        most.append(_tree(sizes, lambda x, y: e.intr("smax", x, y)))
+    largest = b.bitcast(e.halved(most, lambda x, y: e.intr("smax", x, y)), VECTOR)
+    usable = b.fcmp_ordered(">", largest, zero)
+    inverse = b.select(usable, b.fdiv(const(VECTOR, 127.0), largest), zero)
+    totals = []
+    for r, of_row in enumerate(products):
+        own = e.shuffle(inverse, [4 * r] * 16)
+        w = [_nearest_bits(e, x, own) for x in of_row]
+        totals.append(_tree(w, b.add))
+        e.store(b.trunc(e.cat(e.cat(*w[:2]), e.cat(*w[2:])), Vec(I8, BLOCK)), target, ROUNDED * r)
+    total = b.sub(e.halved(totals, b.add), const(_INTS, (BLOCK * _ROUNDER_BITS + (1 << 31)) % (1 << 32) - (1 << 31)))
+    lost = b.mul(total, const(_INTS, dots.bias))
+    # NaN if a product is infinite or NaN
+    scale = b.fadd(b.fdiv(largest, const(VECTOR, 127.0)), b.fmul(largest, zero))
+    least = e.halved(minima, b.fadd) if dots.middle else zero
+    scale, lost, least = (b.bitcast(x, _INTS) for x in (scale, lost, least))
+    found = e.shuffle(scale, [i + 16 * (i % 4 == 1) for i in range(16)], lost)
+    found = e.shuffle(found, [i + 16 * (i % 4 == 2) for i in range(16)], least)
+    for r in range(rows):
+        e.store(e.part(found, 4 * r, 4), target, ROUNDED * r + BLOCK)
+
+
+def _tree(parts: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """Four values combined in pairs."""
+    return combine(combine(*parts[:2]), combine(*parts[2:]))
 
 
 def _group_values(
@@ -448,7 +481,7 @@ def make_code_values(values: KVType) -> Any:
     """`direct_values` of attention_products.py, with rounded weights and packed values."""
 
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def code_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
+    def code_values(e, tile, n_row, v, next_values, vrow, d_head, d_value, b0, window):
         b = e.b
         at = Tile(e, tile, d_head)
         v_pad, reader = rounded_up(e, d_value), ValueReader(e, values, d_value)
@@ -457,10 +490,17 @@ def make_code_values(values: KVType) -> Any:
         high_plane = b.lshr(v_pad, const(I64, 1))
         wide = e.isa.lanes == 16 and has(e.isa, "avx512vbmi")
 
+        def partial(r: Value, found: list[Value]) -> list[Value]:
+            """Whether row r, or one before, does not see all of the block."""
+            low, high = at.first(r, b0, window), at.last(r, b0)
+            some = b.or_(b.icmp_signed(">", low, const(I64, 0)), b.icmp_signed("<", high, const(I64, BLOCK - 1)))
+            return [b.or_(found[0], some)]
+
+        (partly,) = e.loop(n_row, partial, [const(I1, 0)])
+
         def group(d: Value, _: list[Value]) -> None:
             high_at = b.add(high_plane, b.lshr(d, const(I64, 3)))
-            for line in range(16):
-                e.prefetch(b.add(next_keys, b.shl(d, const(I64, 5))), 64 * line)
+            _prefetch_group(e, values, next_values, d, BLOCK)
             e.function(
                 f"unpack_group_{values.name}",
                 lambda e, *given: (_unpack_group_wide if wide else _unpack_group)(e, values, *given),
@@ -472,22 +512,22 @@ def make_code_values(values: KVType) -> Any:
                 facts, vrow, *reader.addresses(v, d)[-len(values.groups) :],
             )  # fmt: skip
 
-            def weights(r: Value, _: list[Value]) -> None:
-                target = b.add(rounded, b.mul(r, const(I64, ROUNDED)))
-                low, high = at.first(r, b0, window), at.last(r, b0)
-                given = (at.weights(r), target, facts, low, high)
-                end = const(I64, BLOCK - 1)
-                partly = b.or_(b.icmp_signed(">", low, const(I64, 0)), b.icmp_signed("<", high, end))
-                with b.if_else(partly) as branches:
-                    for some, branch in zip((True, False), branches, strict=True):
-                        with branch:
-                            e.function(
-                                f"round_weights_{values.name}_{some}",
-                                lambda e, *given, some=some: _round_weights(e, values, some, *given),
-                                *given,
-                            )
+            def rounding(some: bool) -> Callable[[int, Value], None]:
+                def take(rows: int, r: Value) -> None:
+                    each = [b.add(r, const(I64, i)) for i in range(rows * some)]
+                    ends = [x for u in each for x in (at.first(u, b0, window), at.last(u, b0))]
+                    e.function(
+                        f"round_weights_{values.name}_{rows}_{some}",
+                        lambda e, *given: _round_weights(e, values, rows, *given),
+                        at.weights(r), b.add(rounded, b.mul(r, const(I64, ROUNDED))), facts, *ends,
+                    )  # fmt: skip
 
-            e.loop(n_row, weights)
+                return take
+
+            with b.if_else(partly) as branches:
+                for some, branch in zip((True, False), branches, strict=True):
+                    with branch:
+                        few_rows(e, n_row, (1, 4), rounding(some))
 
             def take(rows: int, r: Value) -> None:
                 out = b.add(at.chunk_record(r), b.add(b.shl(d, const(I64, 2)), const(I64, HEAD)))
@@ -498,7 +538,7 @@ def make_code_values(values: KVType) -> Any:
                     codes, mine, out, at.record, b.sub(v_pad, d),
                 )  # fmt: skip
 
-            _exactly(e, n_row, 4 if e.isa.lanes == 16 else 2, take)
+            few_rows(e, n_row, _VALUES_OF, take)
 
         e.loop(v_pad, group, step=GROUP)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..emit.emitter import F32, I64, Value, Vec, const, emit
 from .attention_products import add_unpacked, few_rows, scores_of_group, unpack_keys
-from .attention_tile import BLOCK, DIRECT, HEAD, SLAB, Tile, at_most
+from .attention_tile import BLOCK, DIRECT, GROUPS_OF, HEAD, SLAB, Tile, at_most
 from .kv import F32_KV, GROUP, K_LANES, KVType
 from .kv_read import VECTOR, KeyReader, count_of, rounded_up, scaled
 
@@ -142,7 +142,7 @@ def _dims(at: Tile, kind: KVType, source: Value, d: Value, last: Value) -> list[
 # --- few rows, 16 lanes -----------------------------------------------------------------------------------------------
 def make_few_values(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def few_values(e, tile, n_row, next_keys, keys, row, d_head, d_value, b0, window):
+    def few_values(e, tile, n_row, keys, next_keys, row, d_head, d_value, b0, window):
         """`direct_values` of attention_products.py, with the last d_value values of the keys as values.
 
         keys: address of the block, `row` the bytes of a position in it. Prefetches the block at next_keys meanwhile.
@@ -197,7 +197,7 @@ def _add_block(at: Tile, kind: KVType, n_row: Value, keys: Value, row: Value, d_
             for total, target in zip(acc, targets, strict=True):
                 e.store(total, target, HEAD)
 
-        few_rows(e, n_row, take)
+        few_rows(e, n_row, tuple(GROUPS_OF), take)
 
     def group(g: Value, _: list[Value]) -> None:
         key = b.add(keys, b.mul(b.shl(g, const(I64, 4)), row))

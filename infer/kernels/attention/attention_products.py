@@ -5,7 +5,7 @@ block to scratch once, as f32, for `unpacked_*`. Both ways read the same numbers
 a score is one chain of fma over d_head, an output one chain over the positions of a chunk, ascending.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..emit.emitter import F32, I64, Emitter, Value, const, emit
@@ -73,6 +73,9 @@ def _write_scores(  # noqa: C901  one loop nest
     if kind.quantized:
 
         def group(first: Value, acc: list[Value]) -> list[Value]:
+            for address in soon:
+                for place in reader.places_of_times(address, first):
+                    e.prefetch(place, 0)
             return span(first, reader.stop(first), acc, [reader.times(key, first) for key in keys])
 
         totals = e.loop(reader.end, group, totals, step=GROUP)
@@ -87,23 +90,24 @@ WriteScores = Callable[[Emitter, int, Value, Value, Sequence[Value], Value, Valu
 
 
 def scores_of_block(
-    e: Emitter, tile: Value, k: Value, v: Value, row: Value, vrow: Value, d_head: Value, seen: Value, write: WriteScores
-) -> Callable[[int, Value], None]:
+    e: Emitter, tile: Value, k: Value, next_keys: Value, row: Value, d_head: Value, seen: Value, write: WriteScores,
+    groups_of: Mapping[int, int] = GROUPS_OF,
+) -> Callable[[int, Value], None]:  # fmt: skip
     """A function that writes the scores of `rows` rows from r on with positions 0 .. seen of a block; it prefetches the
-    block's values meanwhile. Fields as of `direct_scores`; write(e, rows, q, line, keys, p, d_head, soon): as
+    keys of the next block meanwhile. Fields as of `direct_scores`; write(e, rows, q, line, keys, p, d_head, soon): as
     `_scores`."""
     b, at = e.b, Tile(e, tile, d_head)
-    size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
+    size = b.shl(row, const(I64, 4))
     last = b.ashr(seen, const(I64, 4))
 
     def take(rows: int, r: Value) -> None:
-        n = GROUPS_OF[rows]
+        n = groups_of[rows]
 
         def groups(g: Value, _: list[Value]) -> None:
             # groups after the last that the queries see read the last again; their scores are masked
             here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
             blocks = [b.add(k, b.mul(size, i)) for i in here]
-            soon = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
+            soon = [b.add(next_keys, b.mul(size, b.add(g, const(I64, i)))) for i in range(n)]
             q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
             write(e, rows, q, at.line, blocks, p, d_head, soon)
 
@@ -113,28 +117,28 @@ def scores_of_block(
 
 
 def make_direct_scores(keys: KVType) -> Any:
-    @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
-        """Scores of n_row rows with positions 0 .. seen of a block; prefetches the block's values meanwhile.
+    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_scores(e, tile, n_row, k, next_keys, row, d_head, seen):
+        """Scores of n_row rows with positions 0 .. seen of a block; prefetches the next block of keys meanwhile.
 
-        k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
+        k and next_keys are addresses of blocks, `row` the bytes of a position in them.
         """
         write = lambda e, *given: _scores(e, keys, *given)
-        take = scores_of_block(e, tile, k, v, row, vrow, d_head, seen, write)
-        few_rows(e, n_row, take)
+        take = scores_of_block(e, tile, k, next_keys, row, d_head, seen, write)
+        few_rows(e, n_row, tuple(GROUPS_OF), take)
 
     return direct_scores
 
 
-def few_rows(e: Emitter, n_row: Value, take: Callable[[int, Value], None]) -> None:
-    """Call take(rows, r) for all rows: DIRECT at a time, then once for the rest, with the least of GROUPS_OF that is
-    enough. The last of these rows may have no query."""
+def few_rows(e: Emitter, n_row: Value, sizes: Sequence[int], take: Callable[[int, Value], None]) -> None:
+    """Call take(rows, r) for all rows: the largest of `sizes` (ascending, a power of two) at a time, then once for the
+    rest, with the least size that is enough. The last of these rows may have no query."""
     b = e.b
-    whole = b.and_(n_row, const(I64, -DIRECT))
-    e.loop(whole, lambda r, _: take(DIRECT, r), step=DIRECT)
+    whole = b.and_(n_row, const(I64, -sizes[-1]))
+    e.loop(whole, lambda r, _: take(sizes[-1], r), step=sizes[-1])
     rest = b.sub(n_row, whole)
     below = 0
-    for rows in GROUPS_OF:
+    for rows in sizes:
         enough = b.and_(b.icmp_signed(">", rest, const(I64, below)), b.icmp_signed("<=", rest, const(I64, rows)))
         with b.if_then(enough):
             take(rows, whole)
@@ -264,26 +268,32 @@ def _add_ragged(
     at.e.function(f"add_{kind.name}_{rows}_{vectors}_{len(source)}", body, at.base, at.d_head, *where, offset, *source)
 
 
-def make_direct_values(keys: KVType, values: KVType) -> Any:
+def make_direct_values(values: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
-        """Add weights times the values of a block to n_row rows; prefetches the next block of keys meanwhile.
+    def direct_values(e, tile, n_row, v, next_values, vrow, d_head, d_value, b0, window):
+        """Add weights times the values of a block to n_row rows; prefetches the next block of values meanwhile.
 
-        v is the address of the block, `vrow` the bytes of a position in it.
+        v and next_values are addresses of blocks, `vrow` the bytes of a position in them.
         """
         b = e.b
         at = Tile(e, tile, d_head)
         v_pad, reader = rounded_up(e, d_value), ValueReader(e, values, d_value)
 
         def source(d: Value) -> tuple[Value, ...]:
-            soon = b.mul(b.lshr(d, const(I64, 3)), const(I64, keys.eighth * BLOCK))
-            return vrow, reader.code_row, *reader.addresses(v, d), b.add(next_keys, soon)
+            soon = b.mul(b.lshr(d, const(I64, 3)), const(I64, values.eighth * BLOCK))
+            return vrow, reader.code_row, *reader.addresses(v, d), b.add(next_values, soon)
 
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
 
         def columns(rows: int, r: Value, vectors: int) -> Callable[[Value, list[Value]], None]:
             def body(d: Value, _: list[Value]) -> None:
+                if values.quantized:  # the scales follow the codes
+                    size = BLOCK * values.group * -(-vectors // 2)
+                    after = b.add(b.mul(b.lshr(v_pad, const(I64, 3)), const(I64, values.eighth * BLOCK)), next_values)
+                    for line in range(0, size, 64):
+                        share = b.mul(b.lshr(d, const(I64, 5)), const(I64, BLOCK * values.group))
+                        e.prefetch(b.add(after, share), line)
                 _add_ragged(at, values, rows, vectors, (r, n_row, b0, window), offset(d), *source(d))
 
             return body
@@ -295,7 +305,7 @@ def make_direct_values(keys: KVType, values: KVType) -> Any:
             if n > 1:
                 e.loop(v_pad, columns(rows, r, 1), start=whole, step=16)
 
-        few_rows(e, n_row, take)
+        few_rows(e, n_row, tuple(GROUPS_OF), take)
 
     return direct_values
 

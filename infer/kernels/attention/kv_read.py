@@ -81,11 +81,13 @@ class KeyReader:
 
     def times(self, key: Value, first: Value) -> list[Value]:
         """Scales and minima, f32 [16] each, of the group that begins at dimension `first`."""
-        e, loaded = self.e, []
-        for plane, offset in zip(self.kind.planes, self._offsets, strict=True):
-            if plane.per == GROUP:  # 32 bytes for 32 dimensions
-                loaded.append(e.half(e.load(Vec(I16, K_LANES), key, e.b.add(offset, first))))
-        return loaded
+        e = self.e
+        return [e.half(e.load(Vec(I16, K_LANES), place)) for place in self.places_of_times(key, first)]
+
+    def places_of_times(self, key: Value, first: Value) -> list[Value]:
+        """Addresses of what `times` reads."""
+        b, planes = self.e.b, zip(self.kind.planes, self._offsets, strict=True)
+        return [b.add(key, b.add(offset, first)) for plane, offset in planes if plane.per == GROUP]  # 32 bytes for 32
 
     def codes(self, key: Value, d: Value) -> list[Value]:
         """f32 [16] of each of `step` dimensions from d on, without their scales."""

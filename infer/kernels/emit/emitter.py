@@ -165,6 +165,22 @@ class Emitter(ElementaryFunctions):
             v = self.intr("maxnum", self.part(v, 0, n), self.part(v, n, n))
         return self.lane(v, 0)
 
+    def halved(self, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+        """1 or 4 vectors of 16 lanes -> a vector whose lanes 4 i .. 4 i + 3 (of 1: all) are the lanes of vector i
+        combined, in the order of `halving_sum`. Of 4 it takes less than half as long as four times of 1."""
+        x, steps = rows[0], [8, 4, 2, 1]
+        if len(rows) > 1:
+            half, quarter = ([i % n + 2 * n * (i // n) for i in range(16)] for n in (8, 4))
+            low, high = (
+                combine(self.shuffle(a, half, c), self.shuffle(a, [i + 8 for i in half], c))
+                for a, c in (rows[:2], rows[2:])
+            )
+            x = combine(self.shuffle(low, quarter, high), self.shuffle(low, [i + 4 for i in quarter], high))
+            steps = [2, 1]
+        for step in steps:
+            x = combine(x, self.shuffle(x, [i ^ step for i in range(16)]))
+        return x
+
     def merged(self, rows: Sequence[Value], step: int, combine: Callable[[Value, Value], Value]) -> list[Value]:
         """Vectors of 8 32-bit lanes -> half as many, lanes combined in pairs within each half. After step 0 each half
         holds lanes of 2 rows in turn; after step 1, applied to that result, one lane for each of 4 rows."""

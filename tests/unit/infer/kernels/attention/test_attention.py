@@ -301,6 +301,18 @@ def test_deep_memory(kind: str) -> None:
         assert same_bits(layer.attend(q[t : t + count], (count, 1, t), n_threads=9, share=False), y[t : t + count])
 
 
+@pytest.mark.parametrize(("kind", "window"), [("f32", 0), ("q8_0", 0), ("q4_0", 0), ("f16", 5000)])
+def test_runs_of_several_chunks(kind: str, window: int) -> None:
+    n = 6100
+    layer = Layer(16, 16, 5, n, kind=kind, window=window, integer=kv.KV_TYPES[kind].packed)
+    inputs = layer.inputs(n)
+    y = layer.step(inputs, (n, 1, 0))
+    for t in (n - 1, 5631, 5632):
+        part = layer.attend(inputs[0][t : t + 1], (1, 1, t), n_threads=5)
+        assert layer.shared and 16 * (t // 512 + 1) >= 2 * kernels.RUNS * 5, "a thread takes two chunks at a time"
+        assert same_bits(part, y[t : t + 1])
+
+
 @pytest.mark.parametrize(("window", "kind"), list(mostly_long(in_turn([5, 64, 100, 1], KINDS), [5, 64, 100, 1], KINDS)))
 def test_window(window: int, kind: str) -> None:
     layer = Layer(6, 2, 21, 211, window, kind=kind)

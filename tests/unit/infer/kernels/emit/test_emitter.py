@@ -24,6 +24,25 @@ def tanh_of_the_emitter(a: int, tid: int, nth: int, *, x: Address, y: Address, n
     apply_tanh(x, y, n)
 
 
+@emit("i64,i64->void")
+def total_of_four_and_of_one(e, x, y):
+    rows = [e.load(Vec(F32, 16), x, 64 * r) for r in range(4)]
+    e.store(e.halved(rows, e.b.fadd), y)
+    e.store(e.halved(rows[1:2], e.b.fadd), y, 64)
+    for r, row in enumerate(rows):
+        e.store(e.halving_sum(row), y, 128 + 4 * r)
+
+
+def totals_of_the_emitter(a: int, tid: int, nth: int, *, x: Address, y: Address, n: Int) -> None:
+    total_of_four_and_of_one(x, y)
+
+
+def test_four_totals_at_once_are_those_of_single_vectors() -> None:
+    y = applied(totals_of_the_emitter, np.random.default_rng(0).standard_normal(64).astype(np.float32))
+    assert np.isfinite(y[32:36]).all() and len({*y[32:36].tolist()}) == 4
+    assert (y[:16] == np.repeat(y[32:36], 4)).all() and (y[16:32] == y[33]).all()
+
+
 def applied(function: Callable[..., Any], x: np.ndarray) -> np.ndarray:
     kernel = Kernel(function)
     x = np.resize(x, -(-x.size // 16) * 16)
