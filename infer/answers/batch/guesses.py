@@ -15,7 +15,7 @@ TOO_SHORT = 3e-4  # seconds of a step, per answer: Python takes longer for a pas
 IDLE = 255  # steps without guesses after one that was too short
 # Python takes LOOK seconds to look for the guess of an answer and to learn the cost of a step. A small model's step is
 # short: if nothing was guessed, so many steps follow in which nobody looks that these seconds are at most this share.
-LOOK, LOOK_SHARE, MOST_UNSEEN = 6e-5, 0.004, 15
+LOOK, LOOK_SHARE, MOST_UNSEEN = 1e-4, 0.004, 15
 
 
 class AnswerText(NGrams):
