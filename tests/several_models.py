@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from http_server import WAIT
 
-from hybrid.cli.commands.serve import GuessingBeside
+from hybrid.cli.options.guess_options import GuessOptions
 from hybrid.cli.options.server_options import Capacity, Keeping
 from hybrid.cli.serve.app import create_app
 from hybrid.cli.serve.listening import listen
@@ -73,7 +73,7 @@ class Household:
 def household(names: list[str], folder: Path | None = None, memory: int | None = None, **more: Any) -> Household:
     """Serves the models NAME=FILE and those of a folder; more: `keeping`, `tables`, `most`, `autoload`, fields of
     `ServerSettings`."""
-    setup = ModelSetup(None, GuessingBeside(), Capacity(parallel=2, queue=4), more.pop("keeping", Keeping()))
+    setup = ModelSetup(None, GuessOptions(), Capacity(parallel=2, queue=4), more.pop("keeping", Keeping()))
     setup = replace(setup, loading=replace(setup.loading, n_ctx=more.pop("n_ctx", 512)), **more.pop("options", {}))
     tables = more.pop("tables", ())
     routing = {name: more.pop(name) for name in ("most", "autoload") if name in more}

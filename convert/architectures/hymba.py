@@ -45,14 +45,12 @@ class Hymba(Decoder):
         "kv_reuse_every_i_layer": "where there is no kv_reuse_group",
     }
     without_effect: ClassVar[Mapping[str, str]] = {
-        "attn_implementation": "attn_implementation_new counts",
         "calc_logits_for_entire_prompt": "only which logits its own code returns",
         "conv_dim": "its own code computes it",
         "kv_weight_reuse": "its own code does not read it",
         "num_experts": "its own code makes one feed-forward part, whatever it says",
         "num_experts_per_tok": "its own code makes one feed-forward part, whatever it says",
         "seq_length": "only for which length a mask is prepared",
-        "use_mamba_kernels": "only how it is computed",
         "v_head_dim": "its own code computes it",
     }
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.cli.commands.serve import GuessingBeside
+from hybrid.cli.options.guess_options import GuessOptions
 from hybrid.cli.serve.models.given import GivenModels, found_in
 from hybrid.cli.serve.models.settings_file import ModelTable
 from hybrid.cli.serve.opening import ModelSetup
@@ -13,7 +13,7 @@ from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.writer import GGUFWriter
 from hybrid.reporting import SILENT
 
-SETUP = ModelSetup(None, GuessingBeside())
+SETUP = ModelSetup(None, GuessOptions())
 
 
 def model(path: Path, **keys: str) -> Path:

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.cli.commands.serve import GuessingBeside
-from hybrid.cli.options.guess_options import Spec
+from hybrid.cli.options.guess_options import GuessOptions, Spec
 from hybrid.cli.serve.models.settings_file import OPTIONS, ModelTable, read_tables, seconds_of
 from hybrid.cli.serve.opening import ModelSetup
 from hybrid.quant.ggml.errors import UsageError
 
-SETUP = ModelSetup(Path("m.gguf"), GuessingBeside())
+SETUP = ModelSetup(Path("m.gguf"), GuessOptions())
 
 
 def table(folder: Path, text: str) -> ModelTable:
