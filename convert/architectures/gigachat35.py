@@ -58,7 +58,7 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
         **DeepSeekV2.without_effect,
         **dict.fromkeys(("optimizer_eps", "attention_distillation"), "only training"),
     }
-    conditional: ClassVar[Mapping[str, str]] = {"nextn_is_sparse": "only with heads that guess tokens ahead"}
+    conditional: ClassVar[Mapping[str, str]] = {"nextn_is_sparse": "only with tensors of heads that guess tokens ahead"}
     norm_transform = PLUS_ONE
 
     d_conv: int
