@@ -14,7 +14,7 @@ GUESSES = (
 
 
 class Spec(StrEnum):
-    """Methods of guessing tokens. AUTO: those that were measured never to cost more than they gain."""
+    """Methods of guessing tokens. AUTO: the methods that never cost more than they gain, as measured."""
 
     AUTO = "auto"
     NONE = "none"

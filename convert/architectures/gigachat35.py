@@ -179,7 +179,7 @@ def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
         raise config.wrong("full_attention_layers", f"numbers of layers from 0 to {n_layer - 1}")
     attention = tuple(i in full for i in range(n_layer))
     if config.get("layer_types") is not None and _by_kinds(config, n_layer) != attention:
-        raise config.wrong("layer_types", "the kinds of those of full_attention_layers")
+        raise config.wrong("layer_types", "the same layers of attention as full_attention_layers")
     return attention
 
 

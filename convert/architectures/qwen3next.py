@@ -140,7 +140,7 @@ class Qwen3Next(GroupedDelta, Decoder):
             yield "llama.cpp cannot load this file: there heads of keys and values have one size, here they have not"
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """Those of the delta rule. Experts may be stacked, with gate before up."""
+        """The delta rule's parts, then the experts', which may be stacked, with gate before up."""
         n, n_ff = self.n_embd, self.n_ff_expert
         yield from self.delta_parts(name, shape)
         if name.endswith(".experts.gate_up_proj") and shape == (self.n_expert, 2 * n_ff, n):

@@ -46,8 +46,8 @@ class NormGate:
 
 
 class Norm(NamedTuple):
-    """A norm. weight, bias: addresses of its vectors; without a bias it is an RMS norm. gate: what follows it, if
-    anything."""
+    """A norm. weight, bias: addresses of its vectors; without a bias it is an RMS norm. gate: the gate of its
+    result, or None."""
 
     weight: int
     bias: int = 0

@@ -76,7 +76,7 @@ ROWS = FamilyRows(
         ("gigachat35", {"full_attention_layers": [4]}, CheckpointError, "numbers of layers from 0 to 3"),
         (
             "gigachat35", {"layer_types": ["full_attention"] * 4}, CheckpointError,
-            "layer_types = .*those of full_attention_layers",
+            "layer_types = .*the same layers of attention as full_attention_layers",
         ),
         ("gigachat35", {"full_attention_layers": None}, CheckpointError, "has no layer_types"),
         ("gigachat35", {"linear_num_value_heads": 5}, CheckpointError, "a multiple of linear_num_key_heads = 2"),

@@ -14,7 +14,7 @@ POOR = 7  # steps without guesses after guesses that could not pay
 TOO_SHORT = 3e-4  # seconds of a step, per answer: Python takes longer for a pass with guesses
 IDLE = 255  # steps without guesses after one that was too short
 # Python takes LOOK seconds to look for the guess of an answer and to learn the cost of a step. A small model's step is
-# short: if nothing was guessed, so many steps follow in which nobody looks that these seconds are at most this share.
+# short: after a step without a guess nobody looks for some steps, until LOOK is at most LOOK_SHARE of their time.
 LOOK, LOOK_SHARE, MOST_UNSEEN = 1e-4, 0.004, 15
 
 

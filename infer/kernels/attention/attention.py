@@ -56,8 +56,8 @@ from .distance_bias import add_distance_bias, no_bias
 from .kv import F32_KV, PAGE, KVType, row_size
 
 CHUNK = 512  # positions whose result is merged as one
-# Of a shared token a thread takes runs of up to MOST_RUN chunks, at least RUNS of them: keys and values are prefetched
-# from block to block within a run.
+# If threads share the chunks of a token, each takes runs of up to MOST_RUN chunks, but at least RUNS runs. Within a run
+# keys and values are prefetched from block to block.
 MOST_RUN, RUNS = 16, 4
 SHARED_TOKENS = 8  # maximum tokens of a batch whose chunks may be shared among threads
 assert PAGE % BLOCK == 0 and CHUNK % PAGE == 0

@@ -79,8 +79,8 @@ declare i32 @llvm.vector.reduce.add.v16i32(<16 x i32>)
 """
 
 
-# Of arm64, LLVM's names, with bits of getauxval's AT_HWCAP and AT_HWCAP2 (Linux: uapi/asm/hwcap.h of arm64) and keys of
-# sysctl (Apple: Determining Instruction Set Characteristics).
+# LLVM's names of features of arm64. Linux tells them by bits of getauxval's AT_HWCAP and AT_HWCAP2 (uapi/asm/hwcap.h of
+# arm64), macOS by keys of sysctl (Apple: Determining Instruction Set Characteristics).
 _AUXILIARY = {"dotprod": (16, 1 << 20), "i8mm": (26, 1 << 13)}
 _SYSCTL = {"dotprod": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FEAT_I8MM"}
 

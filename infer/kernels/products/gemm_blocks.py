@@ -93,7 +93,7 @@ class TileBlock:
         return self.number(k // self.tile.vectors, place, kind)
 
     def turns(self, sums: Iterable[int]) -> list[list[int]]:
-        """The numbers of sums in the order in which they are multiplied with scales; those of a list together."""
+        """The numbers of sums in the order in which they are multiplied with scales, a list together."""
         return [list(sums)]
 
     def by_rows(self, sums: list[Value]) -> list[Value]:
@@ -186,7 +186,7 @@ class PairedBlock(TileBlock):
     """A block whose rows and columns are interleaved in pairs, for smmla.
 
     Lanes of a sum: two rows with two columns, then with the next two. Of each pair of rows, the first row's place holds
-    both rows' sums with columns 0 to 3 of each eight, the second row's place those with columns 4 to 7.
+    both rows' sums with columns 0 to 3 of each eight, the second row's place the sums with columns 4 to 7.
     """
 
     def number(self, r: int, place: int, kind=F32) -> Value:

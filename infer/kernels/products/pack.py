@@ -14,7 +14,7 @@ GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and
                 over half h of the block: of the first and second values of each four neighbours, and of the third and
                 fourth. `dots`: four s8, and i32 sum[2][cols] instead: over the block, and over its second half
     octets      as above, but of each two steps the first holds both dwords of columns 0 to 3 of each eight columns in
-                turn, the second those of columns 4 to 7
+                turn, the second the dwords of columns 4 to 7
 GEMM, words     per tile and block of WORD_BLOCK (pack_words.py): dword[WORD_BLOCK / 2][cols] of two s16, f32 d[cols]
 GEMM, float     per tile: f32 [K][cols], element k at index (k % 16) * (K / 16) + k / 16: chain after chain
 GEMM, pairs     as `GEMM, float`, from columns packed as `GEMV, pairs`, two BF16 in place of an f32

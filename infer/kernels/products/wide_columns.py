@@ -21,7 +21,8 @@ ROWS = 2  # rows multiplied with a column together
 TURNS = 2  # TURNS * ROWS rows use the same part of the columns while it is in the first-level cache
 MOST = 8  # maximum columns at a time
 PART = 48  # sixteens of groups in that part, over all columns: 30 KB
-AHEAD = 6144  # minimum prefetch distance in bytes; it is that of the next ROWS * TURNS rows, if these are longer
+# minimum prefetch distance in bytes; if ROWS * TURNS rows are longer, their length is the distance
+AHEAD = 6144
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 

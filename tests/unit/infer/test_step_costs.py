@@ -147,7 +147,7 @@ def test_guessing_never_costs_much(name: str, n_answers: int) -> None:
     ("plain", "least"), [(1.0, 0), (LOOK / LOOK_SHARE / 4, 4), (TOO_SHORT, MOST_UNSEEN), (0.9 * TOO_SHORT, IDLE)]
 )
 def test_short_steps_are_seldom_looked_at(plain: float, least: int) -> None:
-    """Of a small model's step, Python's search for a guess would be a part that counts."""
+    """Python's search for a guess would take a noticeable part of a small model's step."""
     guessing = BatchGuesses(measured(lambda n: plain, (1, 2), 1), 32)
     text = AnswerText(list(range(20)), drawn := [])
     assert guessing.guesses([(text, 9)], 1, 64) == [[]]
