@@ -92,7 +92,7 @@ def test_programs_for_wider_passes_wait_for_gains(family: str, random_model: Cal
             widths.append(max(len(work.ids) for work in works if work.each))
             return evaluate(works)
 
-        for gained, least, most in ((-1.0, 2, 3), (1e9, 4, 1 + MOST)):
+        for gained, least, most in ((-1e9, 2, 3), (1e9, 4, 1 + MOST)):
             model.runner.costs.gained = gained
             seq = model.sequence()
             sampler = Sampler(SamplingParams(temp=0, logit_bias=dict.fromkeys(tokens(5), 3.0)), model.n_vocab)
