@@ -38,7 +38,7 @@ class StepCosts:
     plain step and by 1 / n_answers for every guess that comes true (to at most AT_MOST), and shrinks by the extra cost
     of steps with guesses. Without credit there are no guesses.
 
-    gained  seconds that guesses have saved so far, less what they cost and what was invested in them
+    gained  seconds that guesses have saved so far, minus their cost and the time to make programs for them
     """
 
     def __init__(self) -> None:

@@ -150,7 +150,7 @@ def _listed(names: Iterable[str]) -> str:
 def _values(values: Iterable[Any], name: str) -> str:
     """The allowed values of a field, as text. Absent and null, which are always allowed, are left out."""
     if name in COMPUTED:
-        return "what follows from other fields"
+        return "the value that other fields give"
     return " or ".join(json.dumps(value) for value in values if value is not None) or "null"
 
 

@@ -1,7 +1,7 @@
 """The gated delta rule of Qwen3-Next, shared by several families: matrices of all projections, by heads of keys."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..checkpoint import Config
@@ -10,6 +10,20 @@ from .blocks import check_rows
 from .family import Row, Shapes, TensorBlock, row
 
 LINEAR_SIZES = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
+
+
+def read_delta(config: Config, shapes: Shapes, usual: Sequence[int] = ()) -> dict[str, Any]:
+    """Sizes of the delta rule: n_k_head, d_k, n_v_head, d_v, d_conv. usual: defaults of LINEAR_SIZES; without them the
+    config must have these."""
+    defaults = [{"default": size} for size in usual] or [{}] * len(LINEAR_SIZES)
+    n_k_head, d_k, n_v_head, d_v = (
+        config.integer(key, **more) for key, more in zip(LINEAR_SIZES, defaults, strict=True)
+    )
+    if n_v_head % n_k_head:
+        raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
+    check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
+    d_conv = config.integer("linear_conv_kernel_dim", default=4, minimum=2)
+    return {"n_k_head": n_k_head, "d_k": d_k, "n_v_head": n_v_head, "d_v": d_v, "d_conv": d_conv}
 
 
 class GroupedDelta:
@@ -21,16 +35,6 @@ class GroupedDelta:
     n_v_head: int
     d_k: int
     d_v: int
-
-    @staticmethod
-    def read_delta(config: Config, shapes: Shapes) -> dict[str, Any]:
-        """The fields above, without n_embd."""
-        n_k_head, d_k, n_v_head, d_v = map(config.integer, LINEAR_SIZES)
-        if n_v_head % n_k_head:
-            raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
-        check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
-        d_conv = config.integer("linear_conv_kernel_dim", default=4, minimum=2)
-        return {"n_k_head": n_k_head, "d_k": d_k, "n_v_head": n_v_head, "d_v": d_v, "d_conv": d_conv}
 
     @property
     def n_key(self) -> int:

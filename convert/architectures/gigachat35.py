@@ -11,7 +11,7 @@ from ..checkpoint import Config
 from ..transforms import PLUS_ONE
 from .blocks import read_kinds, read_layers, swiglu
 from .deepseek2 import DeepSeekV2, DeepSeekV3
-from .delta import GroupedDelta
+from .delta import GroupedDelta, read_delta
 from .family import Family, Row, Shapes, TensorBlock, row
 from .heads import MOST_HEADS
 from .unused_fields import mtp_layers
@@ -77,14 +77,14 @@ class GigaChat35(GroupedDelta, DeepSeekV3):
             if key in config.data and config.get(key) is None:
                 raise config.wrong(key, str(value))
             config.expects(key, value, *([int(value)] if type(value) is float else []))
-        cls.read_delta(config, shapes)
+        read_delta(config, shapes)  # `read_more` has no shapes to check them against
         family = super().read(config, shapes)
         return replace(family, attention=(*family.attention, *[True] * len(family.heads_ahead)))
 
     @classmethod
     def read_more(cls, config: Config, n_ctx: int) -> dict[str, Any]:
         return {
-            **cls.read_delta(config, {}),
+            **read_delta(config, {}),
             "attention": _attention(config, read_layers(config)),
             "limit": _limit(config),
             "sparse_heads": config.boolean("nextn_is_sparse", default=False),

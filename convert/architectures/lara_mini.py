@@ -13,6 +13,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
 from .blocks import HEAD_SIZE, Heads, read_kinds, read_rope, swiglu
 from .decoder import Decoder
+from .delta import read_delta
 from .family import Row, Shapes, TensorBlock, experts, row
 from .rope import SCALING, RopeScaling, read_stretching
 from .windows import KINDS as ATTENTION
@@ -74,10 +75,6 @@ class LaraMini(Decoder):
         rope, theta = read_rope(config)
         for settings in (config, rope):
             settings.expects("partial_rotary_factor", 1.0)
-        n_k_head = config.integer("linear_num_key_heads", default=8)
-        n_v_head = config.integer("linear_num_value_heads", default=16)
-        if n_v_head % n_k_head:
-            raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
         n_expert = config.integer("num_experts", default=128, maximum=4096)
         return cls(
             **sizes,
@@ -92,11 +89,7 @@ class LaraMini(Decoder):
             n_ff_expert=config.integer("moe_intermediate_size", default=512),
             n_ff_shared=config.integer("shared_expert_intermediate_size", default=512),
             weights_norm=config.boolean("norm_topk_prob", default=True),
-            d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
-            n_k_head=n_k_head,
-            n_v_head=n_v_head,
-            d_k=config.integer("linear_key_head_dim", default=128),
-            d_v=config.integer("linear_value_head_dim", default=128),
+            **read_delta(config, shapes, (8, 128, 16, 128)),
         )
 
     @property

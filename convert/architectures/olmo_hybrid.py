@@ -12,9 +12,9 @@ from hybrid.quant.ggml.families.olmo_hybrid import OlmoHybridHparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import SIZES, Heads, check_rows, read_kinds, refuse_scaling, swiglu
+from .blocks import SIZES, Heads, read_kinds, refuse_scaling, swiglu
 from .decoder import Decoder
-from .delta import LINEAR_SIZES
+from .delta import read_delta
 from .family import Row, Shapes, TensorBlock, row
 from .qwen3next import KINDS
 from .unused_fields import STEP_SIZES
@@ -66,12 +66,7 @@ class OlmoHybrid(Decoder):
         if turned:
             heads.require_even(config)
         n_k_head = config.integer("linear_num_key_heads", default=heads.n_head)
-        n_v_head = config.integer("linear_num_value_heads", default=heads.n_head)
-        if n_v_head % n_k_head:
-            raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
         d_k = config.integer("linear_key_head_dim", default=max(1, 3 * n_embd // (4 * n_k_head)))
-        d_v = config.integer("linear_value_head_dim", default=2 * d_k)
-        check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
@@ -80,11 +75,7 @@ class OlmoHybrid(Decoder):
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=heads.d_head if turned else 0,
             freq_base=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
-            d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
-            n_k_head=n_k_head,
-            n_v_head=n_v_head,
-            d_k=d_k,
-            d_v=d_v,
+            **read_delta(config, shapes, (n_k_head, d_k, heads.n_head, 2 * d_k)),
             beta_scale=2.0 if config.boolean("linear_allow_neg_eigval", default=True) else 1.0,
         )
 

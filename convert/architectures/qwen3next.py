@@ -20,7 +20,7 @@ from .blocks import (
     swiglu,
 )
 from .decoder import Decoder
-from .delta import GroupedDelta
+from .delta import GroupedDelta, read_delta
 from .experts import read_moe_layers, weights_norm_note
 from .family import Row, Shapes, TensorBlock, row
 from .heads import Head
@@ -96,7 +96,7 @@ class Qwen3Next(GroupedDelta, Decoder):
             n_ff_expert=config.integer("moe_intermediate_size") if n_expert else 0,
             n_ff_shared=config.integer("shared_expert_intermediate_size") if n_expert else 0,
             weights_norm=cls.read_weights_norm(config),
-            **cls.read_delta(config, shapes),
+            **read_delta(config, shapes),
             sections=cls.read_sections(rope),
             grouped=False,
             heads_ahead=read_heads(shapes),

@@ -10,8 +10,8 @@ from hybrid.quant.ggml.families.qwen4exp import Qwen4ExpHparams
 
 from ..checkpoint import Config, StoredTensor
 from ..transforms import PLUS_ONE
-from .blocks import Heads, check_rows, read_rope, read_turned
-from .delta import LINEAR_SIZES
+from .blocks import Heads, read_rope, read_turned
+from .delta import read_delta
 from .family import Keyed, Row, Shapes, TensorBlock, row
 from .heads import NOT_IN_LLAMA_CPP, Head
 from .ngrams import NGRAMS, Ngrams, read_ngrams
@@ -108,13 +108,6 @@ class Qwen4Exp(Qwen35):
         rope, theta = read_rope(config)
         n_rot = read_turned(config, heads.d_head, 1.0, heads.named(config))
         n_expert = config.integer("num_experts", default=512, maximum=4096)
-        n_k_head = config.integer("linear_num_key_heads", default=16)
-        n_v_head = config.integer("linear_num_value_heads", default=32)
-        if n_v_head % n_k_head:
-            raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
-        d_k = config.integer("linear_key_head_dim", default=128)
-        d_v = config.integer("linear_value_head_dim", default=128)
-        check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
         attention = read_attention_layers(config, n_layer, INDEXED)
         gate = config.string("output_gate_type", default="silu")
         if gate not in GATES:
@@ -137,11 +130,7 @@ class Qwen4Exp(Qwen35):
             n_ff_expert=config.integer("moe_intermediate_size", default=512),
             n_ff_shared=config.integer("shared_expert_intermediate_size", default=512),
             weights_norm=config.boolean("norm_topk_prob", default=True),
-            d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
-            n_k_head=n_k_head,
-            n_v_head=n_v_head,
-            d_k=d_k,
-            d_v=d_v,
+            **read_delta(config, shapes, (16, 128, 32, 128)),
             sections=cls.read_sections(rope),
             n_stream=config.integer("hc_count", default=4, minimum=2, maximum=64),
             rank=config.integer("hc_lowrank", default=320),
